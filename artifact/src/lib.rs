@@ -1,0 +1,22 @@
+//! The artifact: plans as data, the manifest, the container on disk and the compatibility check.
+//!
+//! This crate is the narrow waist: the compile side ends here and the serve side begins here.
+
+mod checksum;
+mod codec;
+mod error;
+mod manifest;
+mod plan;
+mod read;
+mod write;
+
+pub use checksum::{Checksum, Hasher, checksum};
+pub use codec::FORMAT_VERSION;
+pub use error::ArtifactError;
+pub use manifest::{
+    Bucket, BuildTarget, FileEntry, Kv, Manifest, Memory, Model, PlanEntry, Provenance, Recorded,
+    RecordedToken, StateEntry, WeightEntry,
+};
+pub use plan::{BufferRef, Phase, Plan, Port, Scalar, Space, Step};
+pub use read::Artifact;
+pub use write::Writer;

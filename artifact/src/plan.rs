@@ -1,0 +1,133 @@
+//! A plan: what one replay does, every dimension a number and every buffer placed.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use tensor::DType;
+
+/// Which part of the work a plan does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// One token for each of `rows` sequences, up to their logits.
+    Decode,
+    /// A chunk of `rows` tokens of one sequence; leaves their hidden states in memory.
+    Prefill,
+    /// Logits of `rows` of the hidden states that the last prefill left.
+    Head,
+}
+
+impl Phase {
+    /// Name in file names and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Decode => "decode",
+            Phase::Prefill => "prefill",
+            Phase::Head => "head",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Which memory an offset counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Space {
+    /// Inputs, outputs and intermediate values of a step; shared by all plans.
+    Arena,
+    /// The weight file.
+    Weights,
+    /// Memory that outlives a step: KV blocks, hidden states of a prefill.
+    State,
+}
+
+/// A range of bytes in one of the spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BufferRef {
+    /// Which memory.
+    pub space: Space,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// A number handed to a kernel by value.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Scalar {
+    /// A count, a size in elements or a flag.
+    Int(u64),
+    /// A factor.
+    Float(f32),
+}
+
+/// One kernel call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Index into [`Plan::kernels`].
+    pub kernel: u32,
+    /// Buffers, in the order of the kernel's declaration.
+    pub args: Vec<BufferRef>,
+    /// Scalars, in the order of the kernel's declaration.
+    pub scalars: Vec<Scalar>,
+}
+
+/// An input that is written before a replay, or an output that is read after it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Port {
+    /// `token_ids`, `positions`, `slots`, `block_table`, `rows`; `logits`, `argmax`.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape.
+    pub dims: Vec<u64>,
+    /// Where it lies; always in the arena.
+    pub at: BufferRef,
+}
+
+/// What one replay does.
+///
+/// | phase | inputs | outputs |
+/// |---|---|---|
+/// | decode | `token_ids i32[T]`, `positions i32[T]`, `slots i32[T]`, `block_table i32[T,W]` | `logits f32[T,V]`, `argmax i32[T]` |
+/// | prefill | `token_ids i32[T]`, `positions i32[T]`, `slots i32[T]`, `block_table i32[1,W]` | |
+/// | head | `rows i32[T]` | `logits f32[T,V]`, `argmax i32[T]` |
+///
+/// `T` is [`Plan::rows`] and `W` is [`Plan::context_tokens`] over the KV block size. A padding row
+/// has position 0, token 0, and a slot and a table that name the spare block.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// File stem: `decode-bs8-ctx2048`.
+    pub name: String,
+    /// Which part of the work.
+    pub phase: Phase,
+    /// Tokens of the step, padding included.
+    pub rows: u32,
+    /// Longest context, in tokens, that the block table holds; 0 where there is none.
+    pub context_tokens: u32,
+    /// Bytes of arena it needs.
+    pub arena_bytes: u64,
+    /// What to write before a replay.
+    pub inputs: Vec<Port>,
+    /// What to read after a replay.
+    pub outputs: Vec<Port>,
+    /// Names of the kernels it calls.
+    pub kernels: Vec<String>,
+    /// The calls, in order.
+    pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// The input called `name`.
+    pub fn input(&self, name: &str) -> Option<&Port> {
+        self.inputs.iter().find(|p| p.name == name)
+    }
+
+    /// The output called `name`.
+    pub fn output(&self, name: &str) -> Option<&Port> {
+        self.outputs.iter().find(|p| p.name == name)
+    }
+}

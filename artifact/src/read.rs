@@ -1,0 +1,130 @@
+//! Opening an artifact: nothing is trusted before its length and checksum agree.
+
+use crate::{ArtifactError, FileEntry, Manifest, Plan, checksum, codec::FORMAT_VERSION};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use tensor::MappedFile;
+
+/// An artifact on disk whose manifest was read and whose files have their lengths.
+pub struct Artifact {
+    root: PathBuf,
+    manifest: Manifest,
+}
+
+impl Artifact {
+    /// Reads the manifest and checks that every file is there with its length.
+    ///
+    /// # Errors
+    /// [`ArtifactError`] when it is no artifact, of another version, or incomplete.
+    pub fn open(root: &Path) -> Result<Self, ArtifactError> {
+        let not = |why: &str| ArtifactError::NotAnArtifact { path: root.into(), why: why.into() };
+        if !root.is_dir() {
+            return Err(not("no such directory"));
+        }
+        let path = root.join("manifest.json");
+        let json = fs::read(&path).map_err(|_| not("it has no manifest.json"))?;
+        let value: serde_json::Value = serde_json::from_slice(&json).map_err(|e| {
+            ArtifactError::Damaged { path: path.clone(), why: format!("is not JSON: {e}") }
+        })?;
+        let found = value["format_version"]
+            .as_u64()
+            .ok_or_else(|| not("manifest.json has no format_version"))?;
+        if found != u64::from(FORMAT_VERSION) {
+            return Err(ArtifactError::Format { path, found: found as u32 });
+        }
+        let manifest: Manifest = serde_json::from_value(value)
+            .map_err(|e| ArtifactError::Damaged { path, why: e.to_string() })?;
+        let artifact = Self { root: root.into(), manifest };
+        for entry in artifact.entries() {
+            let path = artifact.path(entry);
+            let len = fs::metadata(&path)
+                .map_err(|_| damaged(&path, "is missing".into()))?
+                .len();
+            if len != entry.bytes {
+                return Err(damaged(&path, format!("has {len} bytes, expected {}", entry.bytes)));
+            }
+        }
+        Ok(artifact)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &FileEntry> {
+        let m = &self.manifest;
+        m.plans.iter().map(|p| &p.file).chain([&m.weights_file]).chain(&m.files)
+    }
+
+    fn path(&self, entry: &FileEntry) -> PathBuf {
+        self.root.join(&entry.path)
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Reads every plan, in manifest order.
+    ///
+    /// # Errors
+    /// [`ArtifactError`] when one is damaged or of another version.
+    pub fn plans(&self) -> Result<Vec<Plan>, ArtifactError> {
+        self.manifest.plans.iter().map(|entry| self.plan(&entry.file)).collect()
+    }
+
+    fn plan(&self, entry: &FileEntry) -> Result<Plan, ArtifactError> {
+        let path = self.path(entry);
+        let bytes = self.read(entry)?;
+        crate::codec::decode(&path, &bytes)
+    }
+
+    fn read(&self, entry: &FileEntry) -> Result<Vec<u8>, ArtifactError> {
+        let path = self.path(entry);
+        let bytes = fs::read(&path)
+            .map_err(|source| ArtifactError::Io { path: path.clone(), source })?;
+        verify(&path, entry, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// The contents of the copied file `path`, such as `tokenizer.json`; `None` when the
+    /// checkpoint had none.
+    ///
+    /// # Errors
+    /// [`ArtifactError`] when it is damaged.
+    pub fn file(&self, path: &str) -> Result<Option<Vec<u8>>, ArtifactError> {
+        self.manifest.files.iter().find(|f| f.path == path).map(|f| self.read(f)).transpose()
+    }
+
+    /// Maps the weights without reading them; see [`Artifact::check_weights`].
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn map_weights(&self) -> Result<MappedFile, ArtifactError> {
+        let path = self.path(&self.manifest.weights_file);
+        MappedFile::open(&path).map_err(|source| ArtifactError::Io { path, source })
+    }
+
+    /// Compares mapped weights with their checksum. Reads every byte.
+    ///
+    /// # Errors
+    /// [`ArtifactError::Damaged`] when they differ.
+    pub fn check_weights(&self, weights: &[u8]) -> Result<(), ArtifactError> {
+        let entry = &self.manifest.weights_file;
+        verify(&self.path(entry), entry, weights)
+    }
+}
+
+fn damaged(path: &Path, why: String) -> ArtifactError {
+    ArtifactError::Damaged { path: path.into(), why }
+}
+
+fn verify(path: &Path, entry: &FileEntry, bytes: &[u8]) -> Result<(), ArtifactError> {
+    if bytes.len() as u64 != entry.bytes || checksum(bytes) != entry.checksum {
+        return Err(damaged(path, "was altered: its checksum differs".into()));
+    }
+    Ok(())
+}

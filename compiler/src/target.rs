@@ -1,0 +1,106 @@
+//! What a target decides: which kernels compute an op. Everything else is the same everywhere.
+
+use artifact::{BuildTarget, Scalar};
+use ir::{Op, TensorType};
+use passes::TargetInfo;
+
+/// An operand or result of a specialised op.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    /// Its type; every dimension is a number.
+    pub ty: TensorType,
+    /// Distance between rows (indices of the first dimension) in elements. Rows themselves are
+    /// contiguous.
+    pub row_stride: u64,
+}
+
+/// A buffer of a kernel call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arg {
+    /// Operand of the op.
+    Operand(usize),
+    /// Result of the op. A result that is the next version of a state is the state.
+    Result(usize),
+    /// Entry of [`Lowered::scratch_bytes`].
+    Scratch(usize),
+}
+
+/// One kernel call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelCall {
+    /// Name on the device.
+    pub kernel: String,
+    /// Buffers in the kernel's order.
+    pub args: Vec<Arg>,
+    /// Scalars in the kernel's order.
+    pub scalars: Vec<Scalar>,
+}
+
+/// How a target computes one op.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lowered {
+    /// Calls in order.
+    pub calls: Vec<KernelCall>,
+    /// Temporary buffers that live during these calls.
+    pub scratch_bytes: Vec<u64>,
+}
+
+/// An op that the target cannot compute.
+#[derive(Debug, thiserror::Error)]
+#[error("target {target} has no kernel for `{op}` with {operands}; {remedy}")]
+pub struct LowerError {
+    /// Target name.
+    pub target: String,
+    /// Mnemonic.
+    pub op: &'static str,
+    /// Operand types.
+    pub operands: String,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// The compile side of a device.
+pub trait Target {
+    /// What passes may ask.
+    fn info(&self) -> TargetInfo;
+
+    /// What the artifact says it needs.
+    fn build_target(&self) -> BuildTarget;
+
+    /// Alignment of arena buffers in bytes.
+    fn arena_align(&self) -> u64;
+
+    /// Alignment of weights in the weight file in bytes.
+    fn weight_align(&self) -> u64;
+
+    /// Hash input: the sources of the kernels and of this lowering.
+    fn sources(&self) -> &'static [&'static str];
+
+    /// Kernel calls for `op`.
+    ///
+    /// # Errors
+    /// [`LowerError`] when there is no kernel for these types.
+    fn lower(
+        &self,
+        op: &Op,
+        operands: &[Operand],
+        results: &[Operand],
+    ) -> Result<Lowered, LowerError>;
+}
+
+impl Operand {
+    /// A dense operand.
+    pub fn dense(ty: TensorType) -> Self {
+        let row_stride =
+            ty.dims.iter().skip(1).map(|d| d.as_const().unwrap_or(0)).product::<u64>();
+        Self { ty, row_stride }
+    }
+
+    /// Dimension `i` as a number.
+    ///
+    /// # Panics
+    /// When it is still a symbol: targets see specialised types only.
+    pub fn dim(&self, i: usize) -> u64 {
+        self.ty.dims[i].as_const().expect("types are specialised")
+    }
+}

@@ -1,0 +1,127 @@
+//! What a device offers: memory, capture and replay. Knows plans, not models and not requests.
+
+mod graphs;
+mod record;
+mod recording;
+
+pub use graphs::GraphSet;
+pub use record::{Call, RecordingDevice};
+pub use recording::{Recording, capture};
+
+use artifact::{BufferRef, Scalar};
+use std::sync::Arc;
+use tensor::MappedFile;
+
+/// Something a device could not do.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The device has no such kernel.
+    #[error("{device} has no kernel `{kernel}`; the artifact was made by another version, run `precast compile` again")]
+    UnknownKernel {
+        /// Device name.
+        device: String,
+        /// Kernel name.
+        kernel: String,
+    },
+    /// A call whose buffers or scalars are not what the kernel takes.
+    #[error("kernel `{kernel}`: {why}; the artifact is damaged, run `precast compile` again")]
+    BadCall {
+        /// Kernel name.
+        kernel: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Memory could not be had.
+    #[error("cannot allocate {bytes} bytes for {what}: {why}")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What for.
+        what: &'static str,
+        /// What the system said.
+        why: String,
+    },
+    /// A call out of order, such as a launch outside a capture.
+    #[error("{0}")]
+    Misuse(&'static str),
+    /// The device failed while working.
+    #[error("{device} failed: {why}")]
+    Failed {
+        /// Device name.
+        device: String,
+        /// What it said.
+        why: String,
+    },
+}
+
+/// What an artifact asks of a device before anything is captured.
+pub struct MemoryRequest {
+    /// The weight file; a device that has its own memory copies it.
+    pub weights: Arc<MappedFile>,
+    /// Bytes of the arena.
+    pub arena_bytes: u64,
+    /// Bytes of persistent memory; zeroed.
+    pub state_bytes: u64,
+}
+
+/// A device: memory at fixed addresses, and graphs that are captured once and replayed.
+///
+/// The order of calls is `load`, then captures, then writes, replays and reads in any number. All
+/// of them come from one thread.
+pub trait Device: Send {
+    /// A captured sequence of calls, ready to replay.
+    type Graph: Send;
+
+    /// Name for reports: `cpu avx512bf16, 2 threads`.
+    fn name(&self) -> String;
+
+    /// Provides the memory of an artifact.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`].
+    fn load(&mut self, request: MemoryRequest) -> Result<(), DeviceError>;
+
+    /// Starts a capture.
+    ///
+    /// # Errors
+    /// [`DeviceError::Misuse`] when one is open or no memory is loaded.
+    fn begin_capture(&mut self) -> Result<(), DeviceError>;
+
+    /// Adds a call to the open capture; nothing runs yet.
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownKernel`], [`DeviceError::BadCall`].
+    fn launch(
+        &mut self,
+        kernel: &str,
+        args: &[BufferRef],
+        scalars: &[Scalar],
+    ) -> Result<(), DeviceError>;
+
+    /// Ends the capture.
+    ///
+    /// # Errors
+    /// [`DeviceError::Misuse`] when none is open.
+    fn end_capture(&mut self) -> Result<Self::Graph, DeviceError>;
+
+    /// Drops an open capture, if there is one.
+    fn abort_capture(&mut self);
+
+    /// Writes `bytes` at the start of `at`.
+    ///
+    /// # Panics
+    /// When `bytes` is longer than `at` or `at` leaves its space.
+    fn write(&mut self, at: BufferRef, bytes: &[u8]);
+
+    /// Reads the start of `at` into `out`.
+    ///
+    /// # Panics
+    /// When `out` is longer than `at` or `at` leaves its space.
+    fn read(&mut self, at: BufferRef, out: &mut [u8]);
+
+    /// Runs a captured graph to its end.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`].
+    fn replay(&mut self, graph: &Self::Graph) -> Result<(), DeviceError>;
+}

@@ -1,0 +1,252 @@
+//! Functions and modules: who owns the program.
+
+use crate::{
+    entity::{Arena, EntityId, NodeId, ValueId},
+    op::{Op, TypeError},
+    types::TensorType,
+};
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueDef {
+    /// A parameter of the function: a step input, or the incoming version of a state.
+    Param,
+    /// A tensor of the checkpoint, by its name there.
+    Weight(String),
+    /// Result `index` of a node.
+    Result {
+        /// The node.
+        node: NodeId,
+        /// Which of its results.
+        index: usize,
+    },
+}
+
+/// An SSA value.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// Name in the text format, unique in the function, without the `%`.
+    pub name: String,
+    /// Its type.
+    pub ty: TensorType,
+    /// Where it comes from.
+    pub def: ValueDef,
+}
+
+/// An operation with its operands and results.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What it computes.
+    pub op: Op,
+    /// Operands in the order of the op's declaration.
+    pub args: Vec<ValueId>,
+    /// Results.
+    pub outs: Vec<ValueId>,
+}
+
+/// A function: parameters, weights it names, nodes in an order, and what it returns.
+///
+/// Nothing is removed from the arenas. A node is alive while `order` lists it.
+#[derive(Clone, Debug, Default)]
+pub struct Func {
+    /// Name in the text format, without the `@`.
+    pub name: String,
+    /// Every value ever created.
+    pub values: Arena<ValueId, Value>,
+    /// Every node ever created.
+    pub nodes: Arena<NodeId, Node>,
+    /// Parameters in order.
+    pub params: Vec<ValueId>,
+    /// Named weights, each once, in order of first mention.
+    pub weights: Vec<ValueId>,
+    /// Live nodes; definitions come before uses.
+    pub order: Vec<NodeId>,
+    /// Returned values.
+    pub results: Vec<ValueId>,
+    uses: Vec<u32>,
+}
+
+/// The functions of one model.
+#[derive(Clone, Debug, Default)]
+pub struct Module {
+    /// In order of definition.
+    pub funcs: Vec<Func>,
+}
+
+impl Module {
+    /// The function called `name`.
+    pub fn func(&self, name: &str) -> Option<&Func> {
+        self.funcs.iter().find(|f| f.name == name)
+    }
+}
+
+impl Func {
+    /// An empty function.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    fn value(&mut self, name: &str, ty: TensorType, def: ValueDef) -> ValueId {
+        let name = self.fresh_name(name);
+        self.uses.push(0);
+        self.values.push(Value { name, ty, def })
+    }
+
+    fn fresh_name(&self, wanted: &str) -> String {
+        // Linear search would make building quadratic; a name is only tried again on a clash.
+        let taken = |n: &str| self.values.iter().any(|(_, v)| v.name == n);
+        if !wanted.is_empty() && !taken(wanted) {
+            return wanted.to_owned();
+        }
+        let stem = if wanted.is_empty() { "v" } else { wanted };
+        (self.values.len()..)
+            .map(|i| format!("{stem}_{i}"))
+            .find(|n| !taken(n))
+            .expect("endless range")
+    }
+
+    /// Adds a parameter.
+    pub fn param(&mut self, name: &str, ty: TensorType) -> ValueId {
+        let id = self.value(name, ty, ValueDef::Param);
+        self.params.push(id);
+        id
+    }
+
+    /// The value of checkpoint tensor `tensor`, created at its first mention.
+    ///
+    /// # Panics
+    /// When the tensor was mentioned before with another type.
+    pub fn weight(&mut self, tensor: &str, ty: TensorType) -> ValueId {
+        let known = self
+            .weights
+            .iter()
+            .find(|&&w| matches!(&self.values[w].def, ValueDef::Weight(n) if n == tensor));
+        if let Some(&w) = known {
+            assert_eq!(self.values[w].ty, ty, "{tensor} has one type");
+            return w;
+        }
+        let id = self.value(tensor, ty, ValueDef::Weight(tensor.to_owned()));
+        self.weights.push(id);
+        id
+    }
+
+    /// Creates a node without listing it in the order; its operands count as used once it is
+    /// listed.
+    ///
+    /// # Errors
+    /// [`TypeError`] when the operands break the op's typing rule.
+    pub fn create(&mut self, op: Op, args: &[ValueId], name: &str) -> Result<NodeId, TypeError> {
+        let types: Vec<&TensorType> = args.iter().map(|&a| &self.values[a].ty).collect();
+        let results = op.infer(&types)?;
+        let node = NodeId::from_index(self.nodes.len());
+        let many = results.len() > 1;
+        let outs = results
+            .into_iter()
+            .enumerate()
+            .map(|(index, ty)| {
+                let wanted = if many { format!("{name}.{index}") } else { name.to_owned() };
+                self.value(&wanted, ty, ValueDef::Result { node, index })
+            })
+            .collect();
+        Ok(self.nodes.push(Node { op, args: args.to_vec(), outs }))
+    }
+
+    /// Creates a node and appends it to the order.
+    ///
+    /// # Errors
+    /// [`TypeError`] when the operands break the op's typing rule.
+    pub fn append(&mut self, op: Op, args: &[ValueId], name: &str) -> Result<NodeId, TypeError> {
+        let node = self.create(op, args, name)?;
+        self.order.push(node);
+        for &a in args {
+            self.uses[a.index()] += 1;
+        }
+        Ok(node)
+    }
+
+    /// The node that computes `value`, unless it is a parameter or a weight.
+    pub fn def(&self, value: ValueId) -> Option<NodeId> {
+        match self.values[value].def {
+            ValueDef::Result { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+
+    /// How many operands of live nodes and results of the function `value` is.
+    pub fn uses(&self, value: ValueId) -> usize {
+        self.uses[value.index()] as usize
+    }
+
+    /// Declares what the function returns.
+    pub fn set_results(&mut self, results: Vec<ValueId>) {
+        for &r in &self.results {
+            self.uses[r.index()] -= 1;
+        }
+        for &r in &results {
+            self.uses[r.index()] += 1;
+        }
+        self.results = results;
+    }
+
+    /// Renames `value`; a clash gets a suffix.
+    pub fn rename(&mut self, value: ValueId, name: &str) {
+        if self.values[value].name != name {
+            self.values[value].name = self.fresh_name(name);
+        }
+    }
+
+    /// Makes every live reader of `old`, and the function's results, read `new` instead.
+    pub fn replace_uses(&mut self, old: ValueId, new: ValueId) {
+        let mut moved = 0;
+        for &n in &self.order {
+            for a in &mut self.nodes[n].args {
+                if *a == old {
+                    *a = new;
+                    moved += 1;
+                }
+            }
+        }
+        for r in &mut self.results {
+            if *r == old {
+                *r = new;
+                moved += 1;
+            }
+        }
+        self.uses[old.index()] -= moved;
+        self.uses[new.index()] += moved;
+    }
+
+    /// Lists `node`, which [`Func::create`] made, right before `before` (at the end for `None`).
+    pub fn insert(&mut self, node: NodeId, before: Option<NodeId>) {
+        let at = before
+            .and_then(|b| self.order.iter().position(|&n| n == b))
+            .unwrap_or(self.order.len());
+        self.order.insert(at, node);
+        for i in 0..self.nodes[node].args.len() {
+            let a = self.nodes[node].args[i];
+            self.uses[a.index()] += 1;
+        }
+    }
+
+    /// Takes `node` out of the order.
+    pub fn remove(&mut self, node: NodeId) {
+        let Some(at) = self.order.iter().position(|&n| n == node) else { return };
+        self.order.remove(at);
+        for i in 0..self.nodes[node].args.len() {
+            let a = self.nodes[node].args[i];
+            self.uses[a.index()] -= 1;
+        }
+    }
+
+    /// Whether `value` is known at compile time: a weight, or computed from weights alone.
+    pub fn is_const(&self, value: ValueId) -> bool {
+        match &self.values[value].def {
+            ValueDef::Param => false,
+            ValueDef::Weight(_) => true,
+            ValueDef::Result { node, .. } => {
+                let node = &self.nodes[*node];
+                node.op.writes().is_none() && node.args.iter().all(|&a| self.is_const(a))
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The tensor IR: typed SSA over symbolic dimensions. Holds no data, no device and no batch size.
+
+mod attr;
+mod entity;
+mod func;
+pub mod op;
+mod types;
+
+pub use attr::{ParseAttrError, RopeScaling, RopeSpec};
+pub use entity::{Arena, EntityId, NodeId, ValueId};
+pub use func::{Func, Module, Node, Value, ValueDef};
+pub use op::{AttrMap, Op, ParseOpError, TypeError};
+pub use tensor::{DType, Layout};
+pub use types::{Bindings, Dim, Storage, Symbol, TensorType};

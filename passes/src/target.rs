@@ -1,0 +1,24 @@
+//! What passes may know of a target.
+
+use tensor::Layout;
+
+/// Facts about a target that decide whether a rewrite pays.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetInfo {
+    /// Name for reports.
+    pub name: String,
+    /// Layout its matrix kernels read weights in.
+    pub matmul_weight_layout: Layout,
+    /// Rows of gate and up weights that alternate in a fused gate/up matrix product; `None` when
+    /// there is no such kernel.
+    pub gate_up_block: Option<u64>,
+    /// Fused ops it has kernels for, by mnemonic.
+    pub fused_ops: Vec<String>,
+}
+
+impl TargetInfo {
+    /// Whether it has a kernel for the fused op `mnemonic`.
+    pub fn has(&self, mnemonic: &str) -> bool {
+        self.fused_ops.iter().any(|op| op == mnemonic)
+    }
+}

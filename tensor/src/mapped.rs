@@ -1,0 +1,42 @@
+//! A read-only mapped file.
+
+use std::{fs::File, io, ops::Deref, path::Path};
+
+/// The bytes of a file, mapped and never copied. The file must not be shortened while mapped.
+#[derive(Debug)]
+pub struct MappedFile(memmap2::Mmap);
+
+impl MappedFile {
+    /// Maps the whole file.
+    ///
+    /// # Errors
+    /// What the operating system says when the file cannot be opened or mapped.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        // SAFETY: artifacts and checkpoints are written once and then only read; truncating one
+        // under a running server is outside what any engine can survive.
+        unsafe { memmap2::Mmap::map(&file) }.map(Self)
+    }
+
+    /// Tells the kernel that `range` will not be needed soon, so that it stops counting towards
+    /// this process. The bytes stay readable.
+    pub fn release(&self, offset: usize, len: usize) {
+        #[cfg(unix)]
+        // SAFETY: the mapping is of a file and read-only: dropped pages are read again on access.
+        unsafe {
+            // Only a hint: an error changes nothing that a caller could act on.
+            let _ = self.0.unchecked_advise_range(
+                memmap2::UncheckedAdvice::DontNeed,
+                offset,
+                len,
+            );
+        }
+    }
+}
+
+impl Deref for MappedFile {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
