@@ -40,6 +40,14 @@ pub enum ArtifactError {
         /// What is wrong with it.
         why: String,
     },
+    /// A plan that would corrupt memory.
+    #[error("plan {plan}: {source}; run `precast compile` again")]
+    Plan {
+        /// Name of the plan.
+        plan: String,
+        /// What is wrong.
+        source: crate::PlanError,
+    },
     /// No plan for some work.
     #[error("the artifact has no {0} plan; run `precast compile` again")]
     NoPlan(Phase),

@@ -2,6 +2,7 @@
 //!
 //! This crate is the narrow waist: the compile side ends here and the serve side begins here.
 
+mod check;
 mod checksum;
 mod codec;
 mod error;
@@ -10,6 +11,7 @@ mod plan;
 mod read;
 mod write;
 
+pub use check::{PlanError, check_plan};
 pub use checksum::{Checksum, Hasher, checksum};
 pub use codec::FORMAT_VERSION;
 pub use error::ArtifactError;
@@ -17,6 +19,6 @@ pub use manifest::{
     Bucket, BuildTarget, FileEntry, Kv, Manifest, Memory, Model, PlanEntry, Provenance, Recorded,
     RecordedToken, StateEntry, WeightEntry,
 };
-pub use plan::{BufferRef, Phase, Plan, Port, Scalar, Space, Step};
+pub use plan::{BufferRef, Phase, Placement, Plan, Port, Scalar, Space, Step};
 pub use read::Artifact;
 pub use write::Writer;

@@ -64,6 +64,19 @@ pub enum Scalar {
     Float(f32),
 }
 
+/// A range of the arena and the steps during which it holds a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Step that writes it; 0 for inputs.
+    pub first: u32,
+    /// Last step that reads it; the number of steps for outputs.
+    pub last: u32,
+}
+
 /// One kernel call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
@@ -114,6 +127,9 @@ pub struct Plan {
     pub inputs: Vec<Port>,
     /// What to read after a replay.
     pub outputs: Vec<Port>,
+    /// Every buffer of the arena, so that [`crate::check_plan`] can prove again that none is
+    /// overwritten while it is needed.
+    pub placements: Vec<Placement>,
     /// Names of the kernels it calls.
     pub kernels: Vec<String>,
     /// The calls, in order.

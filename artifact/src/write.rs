@@ -33,7 +33,9 @@ impl Writer {
                 why: "the output directory holds other files".into(),
             });
         }
-        let name = target.file_name().map_or("artifact".into(), |n| n.to_string_lossy());
+        let name = target
+            .file_name()
+            .map_or("artifact".into(), |n| n.to_string_lossy());
         let parent = match target.parent() {
             Some(p) if !p.as_os_str().is_empty() => p,
             _ => Path::new("."),
@@ -45,7 +47,11 @@ impl Writer {
             let dir = staging.join(dir);
             fs::create_dir_all(&dir).map_err(io(&dir))?;
         }
-        Ok(Self { target: target.into(), staging, finished: false })
+        Ok(Self {
+            target: target.into(),
+            staging,
+            finished: false,
+        })
     }
 
     /// Where files are written until [`Writer::finish`].
@@ -69,8 +75,10 @@ impl Writer {
     /// What the operating system says.
     pub fn stream(&self, path: &str) -> Result<FileStream, ArtifactError> {
         let full = self.staging.join(path);
-        let file = File::create(&full)
-            .map_err(|source| ArtifactError::Io { path: full.clone(), source })?;
+        let file = File::create(&full).map_err(|source| ArtifactError::Io {
+            path: full.clone(),
+            source,
+        })?;
         Ok(FileStream {
             path: path.to_owned(),
             full,
@@ -97,8 +105,10 @@ impl Writer {
         json.push(b'\n');
         self.file("manifest.json", &json)?;
         let _ = fs::remove_dir(self.staging.join("ir"));
-        self.replace_target()
-            .map_err(|source| ArtifactError::Io { path: self.target.clone(), source })?;
+        self.replace_target().map_err(|source| ArtifactError::Io {
+            path: self.target.clone(),
+            source,
+        })?;
         self.finished = true;
         Ok(())
     }
@@ -149,7 +159,10 @@ impl FileStream {
         self.bytes += bytes.len() as u64;
         self.out
             .write_all(bytes)
-            .map_err(|source| ArtifactError::Io { path: self.full.clone(), source })
+            .map_err(|source| ArtifactError::Io {
+                path: self.full.clone(),
+                source,
+            })
     }
 
     /// Appends zeros up to a multiple of `align` and returns the position.
@@ -170,7 +183,14 @@ impl FileStream {
         self.out
             .flush()
             .and_then(|()| self.out.get_ref().sync_data())
-            .map_err(|source| ArtifactError::Io { path: self.full.clone(), source })?;
-        Ok(FileEntry { path: self.path, bytes: self.bytes, checksum: self.hasher.finish() })
+            .map_err(|source| ArtifactError::Io {
+                path: self.full.clone(),
+                source,
+            })?;
+        Ok(FileEntry {
+            path: self.path,
+            bytes: self.bytes,
+            checksum: self.hasher.finish(),
+        })
     }
 }

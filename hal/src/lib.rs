@@ -16,7 +16,9 @@ use tensor::MappedFile;
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The device has no such kernel.
-    #[error("{device} has no kernel `{kernel}`; the artifact was made by another version, run `precast compile` again")]
+    #[error(
+        "{device} has no kernel `{kernel}`; the artifact was made by another version, run `precast compile` again"
+    )]
     UnknownKernel {
         /// Device name.
         device: String,

@@ -90,12 +90,18 @@ impl Device for RecordingDevice {
     }
 
     fn write(&mut self, at: BufferRef, bytes: &[u8]) {
-        assert!(bytes.len() as u64 <= at.bytes, "write past the end of a buffer");
+        assert!(
+            bytes.len() as u64 <= at.bytes,
+            "write past the end of a buffer"
+        );
         self.calls.push(Call::Write(at, bytes.to_vec()));
     }
 
     fn read(&mut self, at: BufferRef, out: &mut [u8]) {
-        assert!(out.len() as u64 <= at.bytes, "read past the end of a buffer");
+        assert!(
+            out.len() as u64 <= at.bytes,
+            "read past the end of a buffer"
+        );
         self.calls.push(Call::Read(at));
         out.fill(0);
         if let Some(answer) = &mut self.answer {
@@ -122,7 +128,10 @@ mod tests {
 
     #[test]
     fn a_failed_launch_aborts_the_capture() {
-        let mut device = RecordingDevice { refuse: Some("k".into()), ..Default::default() };
+        let mut device = RecordingDevice {
+            refuse: Some("k".into()),
+            ..Default::default()
+        };
         let result = (|| {
             let mut recording = Recording::begin(&mut device)?;
             recording.launch("k", &[], &[])?;
@@ -130,6 +139,9 @@ mod tests {
         })();
         assert!(result.is_err());
         assert_eq!(device.calls, [Call::Begin, Call::Abort]);
-        assert!(Recording::begin(&mut device).is_ok(), "the device is usable again");
+        assert!(
+            Recording::begin(&mut device).is_ok(),
+            "the device is usable again"
+        );
     }
 }
