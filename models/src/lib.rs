@@ -1,1 +1,27 @@
-//! models
+//! From a Hugging Face checkpoint to an [`ir::Module`] and the bytes of its weights.
+//!
+//! [`Checkpoint::open`] reads `config.json` and the headers of the safetensors files and refuses
+//! what it does not understand, before any long work. [`build`] writes the model as primitive ops;
+//! fusing them is for the passes. [`SafetensorsSource`] reads weight bytes on demand.
+
+#![forbid(unsafe_code)]
+
+mod build;
+mod checkpoint;
+mod config;
+mod error;
+mod expected;
+mod family;
+mod fields;
+mod header;
+mod info;
+mod rope;
+mod source;
+
+pub use build::{BuildOptions, Precision, build};
+pub use checkpoint::{Checkpoint, Ignored};
+pub use config::Config;
+pub use error::{ModelError, TensorProblem};
+pub use family::supported_architectures;
+pub use info::ModelInfo;
+pub use source::SafetensorsSource;

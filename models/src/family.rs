@@ -1,0 +1,121 @@
+//! The supported model families: how each reads its configuration. Adding one starts here.
+
+use crate::{
+    config::{Config, Dense, HeadDim},
+    error::ModelError,
+    fields::Fields,
+};
+use serde_json::{Value, json};
+
+/// One value of `model_type` with the class that `architectures` names.
+struct Family {
+    model_type: &'static str,
+    architecture: &'static str,
+    parse: fn(Fields, (&'static str, &'static str)) -> Result<Config, ModelError>,
+}
+
+const FAMILIES: &[Family] = &[
+    Family {
+        model_type: "qwen2",
+        architecture: "Qwen2ForCausalLM",
+        parse: qwen2,
+    },
+    Family {
+        model_type: "qwen3",
+        architecture: "Qwen3ForCausalLM",
+        parse: qwen3,
+    },
+    Family {
+        model_type: "llama",
+        architecture: "LlamaForCausalLM",
+        parse: llama,
+    },
+];
+
+/// What `architectures[0]` of a `config.json` may be.
+pub fn supported_architectures() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().map(|f| f.architecture)
+}
+
+/// Reads a `config.json`: the family by `architectures[0]`, or by `model_type` where absent.
+pub(crate) fn parse(mut fields: Fields) -> Result<Config, ModelError> {
+    let architecture = match fields.take("architectures") {
+        None => None,
+        Some(Value::Array(names)) if names.len() == 1 && names[0].is_string() => {
+            names[0].as_str().map(str::to_owned)
+        }
+        Some(v) => return Err(fields.unsupported("architectures", &v, "a list of one name")),
+    };
+    let model_type = fields.opt_text("model_type")?;
+    let Some(found) = architecture.clone().or_else(|| model_type.clone()) else {
+        return Err(fields.missing("architectures"));
+    };
+    let matches = |f: &&Family| {
+        architecture.as_deref().unwrap_or(f.architecture) == f.architecture
+            && model_type.as_deref().unwrap_or(f.model_type) == f.model_type
+    };
+    let known = |f: &Family| f.architecture == found || f.model_type == found;
+    match FAMILIES.iter().find(matches) {
+        Some(f) => (f.parse)(fields, (f.model_type, f.architecture)),
+        None => match FAMILIES.iter().find(|f| known(f)) {
+            // The architecture is known, so it is the type that contradicts it.
+            Some(f) => Err(fields.unsupported(
+                "model_type",
+                &json!(model_type),
+                &json!(f.model_type).to_string(),
+            )),
+            None => Err(ModelError::UnknownModel {
+                path: fields.path().to_owned(),
+                found,
+                supported: supported_architectures().collect::<Vec<_>>().join(", "),
+            }),
+        },
+    }
+}
+
+fn qwen2(mut fields: Fields, names: (&'static str, &'static str)) -> Result<Config, ModelError> {
+    full_attention_only(&mut fields)?;
+    fields.only("use_mrope", &json!(false))?;
+    Dense {
+        qkv_bias: true,
+        ..Dense::new(names)
+    }
+    .parse(fields)
+}
+
+fn qwen3(mut fields: Fields, names: (&'static str, &'static str)) -> Result<Config, ModelError> {
+    full_attention_only(&mut fields)?;
+    let bias = fields.flag("attention_bias", false)?;
+    Dense {
+        qkv_bias: bias,
+        o_bias: bias,
+        qk_norm: true,
+        head_dim: HeadDim::Fixed(128),
+        ..Dense::new(names)
+    }
+    .parse(fields)
+}
+
+fn llama(mut fields: Fields, names: (&'static str, &'static str)) -> Result<Config, ModelError> {
+    let bias = fields.flag("attention_bias", false)?;
+    let mlp_bias = fields.flag("mlp_bias", false)?;
+    fields.only("pretraining_tp", &json!(1))?;
+    fields.only("is_llama_config", &json!(true))?;
+    Dense {
+        qkv_bias: bias,
+        o_bias: bias,
+        mlp_bias,
+        kv_heads_optional: true,
+        ..Dense::new(names)
+    }
+    .parse(fields)
+}
+
+/// Takes the sliding-window keys of the Qwen families. Their window applies only where
+/// `use_sliding_window` is true, so the other two keys say nothing while it is not.
+fn full_attention_only(fields: &mut Fields) -> Result<(), ModelError> {
+    fields.only("use_sliding_window", &json!(false))?;
+    fields.take("sliding_window");
+    fields.take("max_window_layers");
+    Ok(())
+}
