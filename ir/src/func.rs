@@ -5,6 +5,7 @@ use crate::{
     op::{Op, TypeError},
     types::TensorType,
 };
+use std::collections::HashSet;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,7 @@ pub struct Func {
     /// Returned values.
     pub results: Vec<ValueId>,
     uses: Vec<u32>,
+    names: HashSet<String>,
 }
 
 /// The functions of one model.
@@ -83,25 +85,27 @@ impl Module {
 impl Func {
     /// An empty function.
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            ..Self::default()
+        }
     }
 
     fn value(&mut self, name: &str, ty: TensorType, def: ValueDef) -> ValueId {
         let name = self.fresh_name(name);
+        self.names.insert(name.clone());
         self.uses.push(0);
         self.values.push(Value { name, ty, def })
     }
 
     fn fresh_name(&self, wanted: &str) -> String {
-        // Linear search would make building quadratic; a name is only tried again on a clash.
-        let taken = |n: &str| self.values.iter().any(|(_, v)| v.name == n);
-        if !wanted.is_empty() && !taken(wanted) {
+        if !wanted.is_empty() && !self.names.contains(wanted) {
             return wanted.to_owned();
         }
         let stem = if wanted.is_empty() { "v" } else { wanted };
         (self.values.len()..)
             .map(|i| format!("{stem}_{i}"))
-            .find(|n| !taken(n))
+            .find(|n| !self.names.contains(n))
             .expect("endless range")
     }
 
@@ -117,11 +121,7 @@ impl Func {
     /// # Panics
     /// When the tensor was mentioned before with another type.
     pub fn weight(&mut self, tensor: &str, ty: TensorType) -> ValueId {
-        let known = self
-            .weights
-            .iter()
-            .find(|&&w| matches!(&self.values[w].def, ValueDef::Weight(n) if n == tensor));
-        if let Some(&w) = known {
+        if let Some(w) = self.weight_of(tensor) {
             assert_eq!(self.values[w].ty, ty, "{tensor} has one type");
             return w;
         }
@@ -130,25 +130,61 @@ impl Func {
         id
     }
 
+    /// The value of checkpoint tensor `tensor`, if it was mentioned.
+    pub fn weight_of(&self, tensor: &str) -> Option<ValueId> {
+        let is_it =
+            |&w: &ValueId| matches!(&self.values[w].def, ValueDef::Weight(n) if n == tensor);
+        self.weights.iter().copied().find(is_it)
+    }
+
     /// Creates a node without listing it in the order; its operands count as used once it is
     /// listed.
     ///
     /// # Errors
     /// [`TypeError`] when the operands break the op's typing rule.
     pub fn create(&mut self, op: Op, args: &[ValueId], name: &str) -> Result<NodeId, TypeError> {
-        let types: Vec<&TensorType> = args.iter().map(|&a| &self.values[a].ty).collect();
-        let results = op.infer(&types)?;
-        let node = NodeId::from_index(self.nodes.len());
+        let results = self.infer(&op, args)?;
         let many = results.len() > 1;
+        let named = results.into_iter().enumerate().map(|(index, ty)| {
+            (
+                if many {
+                    format!("{name}.{index}")
+                } else {
+                    name.to_owned()
+                },
+                ty,
+            )
+        });
+        Ok(self.create_node(op, args, named))
+    }
+
+    /// Types of the results that `op` has on `args`.
+    ///
+    /// # Errors
+    /// [`TypeError`] when the operands break the op's typing rule.
+    pub fn infer(&self, op: &Op, args: &[ValueId]) -> Result<Vec<TensorType>, TypeError> {
+        let types: Vec<&TensorType> = args.iter().map(|&a| &self.values[a].ty).collect();
+        op.infer(&types)
+    }
+
+    /// [`Func::create`] for results that are already inferred, each with its name.
+    pub(crate) fn create_node(
+        &mut self,
+        op: Op,
+        args: &[ValueId],
+        results: impl IntoIterator<Item = (String, TensorType)>,
+    ) -> NodeId {
+        let node = NodeId::from_index(self.nodes.len());
         let outs = results
             .into_iter()
             .enumerate()
-            .map(|(index, ty)| {
-                let wanted = if many { format!("{name}.{index}") } else { name.to_owned() };
-                self.value(&wanted, ty, ValueDef::Result { node, index })
-            })
+            .map(|(index, (name, ty))| self.value(&name, ty, ValueDef::Result { node, index }))
             .collect();
-        Ok(self.nodes.push(Node { op, args: args.to_vec(), outs }))
+        self.nodes.push(Node {
+            op,
+            args: args.to_vec(),
+            outs,
+        })
     }
 
     /// Creates a node and appends it to the order.
@@ -157,10 +193,7 @@ impl Func {
     /// [`TypeError`] when the operands break the op's typing rule.
     pub fn append(&mut self, op: Op, args: &[ValueId], name: &str) -> Result<NodeId, TypeError> {
         let node = self.create(op, args, name)?;
-        self.order.push(node);
-        for &a in args {
-            self.uses[a.index()] += 1;
-        }
+        self.insert(node, None);
         Ok(node)
     }
 
@@ -191,8 +224,31 @@ impl Func {
     /// Renames `value`; a clash gets a suffix.
     pub fn rename(&mut self, value: ValueId, name: &str) {
         if self.values[value].name != name {
-            self.values[value].name = self.fresh_name(name);
+            let fresh = self.fresh_name(name);
+            self.names.insert(fresh.clone());
+            let old = std::mem::replace(&mut self.values[value].name, fresh);
+            self.names.remove(&old);
         }
+    }
+
+    /// Gives `new` the name of `old`, and `old` the name of `new`.
+    pub fn swap_names(&mut self, old: ValueId, new: ValueId) {
+        let name = std::mem::take(&mut self.values[old].name);
+        let name = std::mem::replace(&mut self.values[new].name, name);
+        self.values[old].name = name;
+    }
+
+    /// Live nodes that read `value`, in order; a node that reads it twice is listed once.
+    pub fn users(&self, value: ValueId) -> impl Iterator<Item = NodeId> {
+        self.order
+            .iter()
+            .copied()
+            .filter(move |&n| self.nodes[n].args.contains(&value))
+    }
+
+    /// What computes `value`, unless it is a parameter or a weight.
+    pub fn def_node(&self, value: ValueId) -> Option<(NodeId, &Node)> {
+        self.def(value).map(|n| (n, &self.nodes[n]))
     }
 
     /// Makes every live reader of `old`, and the function's results, read `new` instead.
@@ -228,9 +284,27 @@ impl Func {
         }
     }
 
+    /// Whether the order lists `node`.
+    pub fn is_live(&self, node: NodeId) -> bool {
+        self.order.contains(&node)
+    }
+
+    /// Moves `node` right before `before`; both are listed.
+    pub fn move_before(&mut self, node: NodeId, before: NodeId) {
+        self.order.retain(|&n| n != node);
+        let at = self
+            .order
+            .iter()
+            .position(|&n| n == before)
+            .unwrap_or(self.order.len());
+        self.order.insert(at, node);
+    }
+
     /// Takes `node` out of the order.
     pub fn remove(&mut self, node: NodeId) {
-        let Some(at) = self.order.iter().position(|&n| n == node) else { return };
+        let Some(at) = self.order.iter().position(|&n| n == node) else {
+            return;
+        };
         self.order.remove(at);
         for i in 0..self.nodes[node].args.len() {
             let a = self.nodes[node].args[i];

@@ -4,11 +4,14 @@ mod attr;
 mod entity;
 mod func;
 pub mod op;
+pub mod text;
 mod types;
+mod verify;
 
-pub use attr::{ParseAttrError, RopeScaling, RopeSpec};
+pub use attr::{Dims, ParseAttrError, RopeScaling, RopeSpec};
 pub use entity::{Arena, EntityId, NodeId, ValueId};
 pub use func::{Func, Module, Node, Value, ValueDef};
 pub use op::{AttrMap, Op, ParseOpError, TypeError};
 pub use tensor::{DType, Layout};
 pub use types::{Bindings, Dim, Storage, Symbol, TensorType};
+pub use verify::{Broken, VerifyError};

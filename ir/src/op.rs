@@ -4,7 +4,7 @@
 pub use crate::attr::Dims;
 use crate::{
     attr::RopeSpec,
-    types::{Dim, Storage, TensorType},
+    types::{Dim, Storage, Symbol, TensorType},
 };
 use std::collections::BTreeMap;
 use tensor::{DType, Layout};
@@ -64,16 +64,39 @@ fn take<T: std::str::FromStr>(
     op: &'static str,
     attr: &'static str,
 ) -> Result<T, ParseOpError> {
-    let text = attrs.remove(attr).ok_or(ParseOpError::MissingAttr { op, attr })?;
-    text.parse().map_err(|_| ParseOpError::BadAttr { attr, text })
+    let text = attrs
+        .remove(attr)
+        .ok_or(ParseOpError::MissingAttr { op, attr })?;
+    text.parse()
+        .map_err(|_| ParseOpError::BadAttr { attr, text })
 }
 
 fn ensure(holds: bool, rule: &'static str, found: &TensorType) -> Result<(), TypeError> {
-    if holds { Ok(()) } else { Err(TypeError::Rule { rule, found: found.to_string() }) }
+    if holds {
+        Ok(())
+    } else {
+        Err(TypeError::Rule {
+            rule,
+            found: found.to_string(),
+        })
+    }
 }
 
 fn one(t: TensorType) -> Result<Vec<TensorType>, TypeError> {
     Ok(vec![t])
+}
+
+/// Product of the numbers and the sorted symbols of `dims`; `None` past 64 bits.
+fn element_count(dims: &[Dim]) -> Option<(u64, Vec<&Symbol>)> {
+    let (mut number, mut symbols) = (1u64, Vec::new());
+    for d in dims {
+        match d {
+            Dim::Const(n) => number = number.checked_mul(*n)?,
+            Dim::Sym(s) => symbols.push(s),
+        }
+    }
+    symbols.sort();
+    Some((number, symbols))
 }
 
 /// The only result of an op that has one.
@@ -187,16 +210,8 @@ define_ops! {
 
     /// The same elements in the same order under other dimensions.
     Reshape = "reshape"(x) { dims: Dims } infer {
-        let (mut numbers, mut symbols) = ((1u64, 1u64), (Vec::new(), Vec::new()));
-        for d in &x.dims {
-            match d { Dim::Const(n) => numbers.0 *= n, Dim::Sym(s) => symbols.0.push(s.clone()) }
-        }
-        for d in &dims.0 {
-            match d { Dim::Const(n) => numbers.1 *= n, Dim::Sym(s) => symbols.1.push(s.clone()) }
-        }
-        symbols.0.sort();
-        symbols.1.sort();
-        ensure(numbers.0 == numbers.1 && symbols.0 == symbols.1, "reshape must keep the element count", x)?;
+        let (from, to) = (element_count(&x.dims), element_count(&dims.0));
+        ensure(from.is_some() && from == to, "reshape must keep the element count", x)?;
         ensure(x.layout == Layout::Nd, "only nd tensors can be reshaped", x)?;
         one(x.with_dims(dims.0.iter().cloned()))
     }
@@ -205,7 +220,8 @@ define_ops! {
     Slice = "slice"(x) { axis: u64, start: u64, len: u64 } infer {
         let a = *axis as usize;
         ensure(a < x.rank(), "axis must exist", x)?;
-        ensure(x.dims[a].as_const().is_some_and(|n| start + len <= n && *len > 0),
+        let end = start.checked_add(*len);
+        ensure(x.dims[a].as_const().zip(end).is_some_and(|(n, end)| end <= n && *len > 0),
             "the sliced axis must be a number that holds the slice", x)?;
         let mut dims = x.dims.clone();
         dims[a] = Dim::Const(*len);
@@ -216,17 +232,18 @@ define_ops! {
     Concat = "concat"(..parts) { axis: u64 } infer {
         let (a, first) = (*axis as usize, parts[0]);
         ensure(a < first.rank(), "axis must exist", first)?;
-        let mut total = 0;
+        let mut total = Some(0u64);
         for p in parts {
             ensure(p.dtype == first.dtype && p.rank() == first.rank(), "parts must agree in element type and rank", p)?;
             let others_agree = (0..p.rank()).all(|i| i == a || p.dims[i] == first.dims[i]);
             ensure(others_agree, "parts must agree in every other dimension", p)?;
             let n = p.dims[a].as_const();
             ensure(n.is_some(), "the joined axis must be a number", p)?;
-            total += n.unwrap_or_default();
+            total = total.zip(n).and_then(|(t, n)| t.checked_add(n));
         }
+        ensure(total.is_some(), "the joined axis must fit 64 bits", first)?;
         let mut dims = first.dims.clone();
-        dims[a] = Dim::Const(total);
+        dims[a] = Dim::Const(total.unwrap_or_default());
         one(first.with_dims(dims))
     }
 
@@ -235,7 +252,9 @@ define_ops! {
         ensure(a == b && a.rank() == 2, "operands must be matrices of one type", b)?;
         let rows = a.dims[0].as_const();
         ensure(*block > 0 && rows.is_some_and(|n| n % block == 0), "rows must be a multiple of the block", a)?;
-        one(a.with_dims([Dim::Const(2 * rows.unwrap_or_default()), a.dims[1].clone()]))
+        let doubled = rows.and_then(|n| n.checked_mul(2));
+        ensure(doubled.is_some(), "rows must fit 64 bits twice", a)?;
+        one(a.with_dims([Dim::Const(doubled.unwrap_or_default()), a.dims[1].clone()]))
     }
 
     /// The same matrix in another layout.
@@ -352,10 +371,10 @@ define_ops! {
 
     /// The parts of all `ranks` of `group`, joined along the last axis.
     AllGather = "all_gather"(x) { group: String, ranks: u64 } infer {
-        let last = x.dims.last().and_then(Dim::as_const);
-        ensure(last.is_some(), "the last axis must be a number", x)?;
+        let last = x.dims.last().and_then(Dim::as_const).and_then(|n| n.checked_mul(*ranks));
+        ensure(last.is_some(), "the last axis must be a number that fits 64 bits times the ranks", x)?;
         let mut dims = x.dims.clone();
-        if let Some(d) = dims.last_mut() { *d = Dim::Const(last.unwrap_or_default() * ranks); }
+        if let Some(d) = dims.last_mut() { *d = Dim::Const(last.unwrap_or_default()); }
         one(x.with_dims(dims))
     }
 
@@ -386,7 +405,8 @@ define_ops! {
     MatmulSiluMul = "matmul_silu_mul"(x, weight) { block: u64, out: DType } infer {
         let product = single(Op::Matmul { out: DType::F32 }.infer(&[x, weight])?);
         let n = product.dims.last().and_then(Dim::as_const);
-        ensure(*block > 0 && n.is_some_and(|n| n % (2 * block) == 0), "outputs must be whole pairs of blocks", weight)?;
+        let pair = block.checked_mul(2).filter(|&p| p > 0);
+        ensure(n.zip(pair).is_some_and(|(n, pair)| n % pair == 0), "outputs must be whole pairs of blocks", weight)?;
         let mut half = product.clone();
         if let Some(d) = half.dims.last_mut() { *d = Dim::Const(n.unwrap_or_default() / 2); }
         Op::SiluMul { out: *out }.infer(&[&half, &half])
@@ -406,6 +426,26 @@ impl Op {
     pub fn writes(&self) -> Option<usize> {
         match self {
             Op::KvWrite {} | Op::StoreRows {} => Some(0),
+            _ => None,
+        }
+    }
+
+    /// The operand that is read as a matrix in a layout of the target's choice, if there is one:
+    /// the weight of a matrix product, the table of [`Op::Embed`].
+    pub fn matrix_operand(&self) -> Option<usize> {
+        match self {
+            Op::Embed { .. } => Some(1),
+            _ => self.matmul_weight(),
+        }
+    }
+
+    /// The operand that is the weight of a matrix product, if this is one, fused or not.
+    pub fn matmul_weight(&self) -> Option<usize> {
+        match self {
+            Op::Matmul { .. }
+            | Op::MatmulBias { .. }
+            | Op::MatmulSiluMul { .. }
+            | Op::MatmulArgmax {} => Some(1),
             _ => None,
         }
     }

@@ -51,6 +51,18 @@ impl Dim {
     }
 }
 
+impl Dim {
+    /// The number that `bindings` gives a symbol, if it knows it.
+    pub fn bind(&self, bindings: &Bindings) -> Self {
+        match self {
+            Dim::Sym(s) => bindings
+                .get(s)
+                .map_or_else(|| self.clone(), |&n| Dim::Const(n)),
+            Dim::Const(_) => self.clone(),
+        }
+    }
+}
+
 impl From<u64> for Dim {
     fn from(n: u64) -> Self {
         Dim::Const(n)
@@ -109,7 +121,10 @@ impl TensorType {
 
     /// A type of persistent memory.
     pub fn state(dtype: DType, dims: impl IntoIterator<Item = Dim>) -> Self {
-        Self { storage: Storage::State, ..Self::new(dtype, dims) }
+        Self {
+            storage: Storage::State,
+            ..Self::new(dtype, dims)
+        }
     }
 
     /// Number of dimensions.
@@ -119,17 +134,26 @@ impl TensorType {
 
     /// The same shape with another element type.
     pub fn with_dtype(&self, dtype: DType) -> Self {
-        Self { dtype, ..self.clone() }
+        Self {
+            dtype,
+            ..self.clone()
+        }
     }
 
     /// The same element type with other dimensions.
     pub fn with_dims(&self, dims: impl IntoIterator<Item = Dim>) -> Self {
-        Self { dims: dims.into_iter().collect(), ..self.clone() }
+        Self {
+            dims: dims.into_iter().collect(),
+            ..self.clone()
+        }
     }
 
     /// The same tensor in another layout.
     pub fn with_layout(&self, layout: Layout) -> Self {
-        Self { layout, ..self.clone() }
+        Self {
+            layout,
+            ..self.clone()
+        }
     }
 
     /// Dimensions as numbers, or `None` while a symbol is left.
@@ -137,11 +161,23 @@ impl TensorType {
         self.dims.iter().map(Dim::as_const).collect()
     }
 
+    /// Symbols among the dimensions.
+    pub fn symbols(&self) -> impl Iterator<Item = &Symbol> {
+        self.dims.iter().filter_map(|d| match d {
+            Dim::Sym(s) => Some(s),
+            Dim::Const(_) => None,
+        })
+    }
+
     /// Replaces the symbols that `bindings` knows.
     pub fn bind(&self, bindings: &Bindings) -> Self {
-        self.with_dims(self.dims.iter().map(|d| match d {
-            Dim::Sym(s) => bindings.get(s).map_or_else(|| d.clone(), |&n| Dim::Const(n)),
-            Dim::Const(_) => d.clone(),
+        self.with_dims(self.dims.iter().map(|d| {
+            match d {
+                Dim::Sym(s) => bindings
+                    .get(s)
+                    .map_or_else(|| d.clone(), |&n| Dim::Const(n)),
+                Dim::Const(_) => d.clone(),
+            }
         }))
     }
 

@@ -1,5 +1,22 @@
 //! IR to IR: canonicalise, fuse, assign layouts; and the pipelines that say in which order.
+#![forbid(unsafe_code)]
 
+mod canonicalise;
+mod dead;
+mod driver;
+mod duplicates;
+mod manager;
+mod phase;
+mod pipelines;
+mod rewrite;
+mod sources;
+mod specialise;
 mod target;
 
+pub use manager::{BrokenPass, Dump, Options, PassReport, Report, run, run_func};
+pub use phase::Phase;
+pub use pipelines::{Stage, Step, default_pipeline, names, pass_by_name, pipeline_of};
+pub use rewrite::{Decline, NearMiss, Replacement, Rewrite};
+pub use sources::sources;
+pub use specialise::{SpecialiseError, specialise};
 pub use target::TargetInfo;

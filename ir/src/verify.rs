@@ -1,0 +1,338 @@
+//! What every function must satisfy between passes. Collects every broken rule, not the first.
+
+use crate::{
+    entity::{EntityId, NodeId, ValueId},
+    func::{Func, Node, ValueDef},
+    op::{Op, TypeError},
+    text::is_name_char,
+    types::{Storage, TensorType},
+};
+use std::collections::{HashMap, HashSet};
+use tensor::Layout;
+
+/// A rule that a function breaks, and where.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("@{func}, at {at}: {rule}")]
+pub struct VerifyError {
+    /// Function.
+    pub func: String,
+    /// Value or operation.
+    pub at: String,
+    /// The rule.
+    pub rule: Broken,
+}
+
+/// A broken rule.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of each rule is its documentation")]
+pub enum Broken {
+    #[error("`%{0}` is read before it is defined")]
+    UseBeforeDef(String),
+    #[error("names a value that the function does not have")]
+    NoSuchValue,
+    #[error("is listed twice")]
+    ListedTwice,
+    #[error("is defined by something else than what lists it")]
+    WrongDefinition,
+    #[error("{0}")]
+    Type(#[from] TypeError),
+    #[error("has type {recorded}, inferred {inferred}")]
+    RecordedType { recorded: String, inferred: String },
+    #[error("the name is taken by another value")]
+    DuplicateName,
+    #[error("the name has characters other than letters, digits, `_`, `.` and `-`, or none")]
+    UnprintableName,
+    #[error("counted {counted} uses, found {found}")]
+    UseCount { counted: usize, found: usize },
+    #[error("state `%{version}` was overwritten by `%{by}` and has a later access")]
+    StaleState { version: String, by: String },
+    #[error("the last version of a written state is not returned")]
+    StateNotReturned,
+    #[error("is a state, but neither a parameter nor the next version of one")]
+    StrayState,
+    #[error("layout {0} is not allowed here")]
+    Layout(Layout),
+    #[error("{0}")]
+    Phase(String),
+}
+
+impl Func {
+    /// Checks every rule that holds in every phase: definitions come before uses, recorded types
+    /// are the inferred ones, names are unique and printable, use counts are right, each version of
+    /// a state is overwritten at most once and not read afterwards, the last version of a written
+    /// state is returned, and layouts occur only where an op reads them.
+    ///
+    /// # Errors
+    /// Every broken rule, in the order of the program.
+    pub fn verify(&self) -> Result<(), Vec<VerifyError>> {
+        let mut check = Check {
+            func: self,
+            errors: Vec::new(),
+        };
+        // The other rules look values up, so they can only be asked once all of these exist.
+        if check.everything_exists() {
+            check.definitions();
+            check.types();
+            check.names();
+            check.use_counts();
+            check.states();
+            check.layouts();
+        }
+        if check.errors.is_empty() {
+            Ok(())
+        } else {
+            Err(check.errors)
+        }
+    }
+
+    /// An error at `value`.
+    pub fn error_at_value(&self, value: ValueId, rule: Broken) -> VerifyError {
+        let at = format!("%{}", self.values[value].name);
+        VerifyError {
+            func: self.name.clone(),
+            at,
+            rule,
+        }
+    }
+
+    /// An error at `node`.
+    pub fn error_at_node(&self, node: NodeId, rule: Broken) -> VerifyError {
+        VerifyError {
+            func: self.name.clone(),
+            at: self.describe(node),
+            rule,
+        }
+    }
+
+    /// `mnemonic %first_result`, for messages.
+    pub fn describe(&self, node: NodeId) -> String {
+        let Node { op, outs, .. } = &self.nodes[node];
+        match outs.first().filter(|o| o.index() < self.values.len()) {
+            Some(&o) => format!("{} %{}", op.mnemonic(), self.values[o].name),
+            None => op.mnemonic().to_owned(),
+        }
+    }
+}
+
+struct Check<'a> {
+    func: &'a Func,
+    errors: Vec<VerifyError>,
+}
+
+impl Check<'_> {
+    fn at_value(&mut self, value: ValueId, rule: Broken) {
+        self.errors.push(self.func.error_at_value(value, rule));
+    }
+
+    fn at_node(&mut self, node: NodeId, rule: Broken) {
+        self.errors.push(self.func.error_at_node(node, rule));
+    }
+
+    fn at_func(&mut self, at: &str, rule: Broken) {
+        self.errors.push(VerifyError {
+            func: self.func.name.clone(),
+            at: at.to_owned(),
+            rule,
+        });
+    }
+
+    fn everything_exists(&mut self) -> bool {
+        let (values, nodes) = (self.func.values.len(), self.func.nodes.len());
+        let known = |v: &ValueId| v.index() < values;
+        for (what, list) in [
+            ("parameters", &self.func.params),
+            ("weights", &self.func.weights),
+            ("results", &self.func.results),
+        ] {
+            if !list.iter().all(known) {
+                self.at_func(what, Broken::NoSuchValue);
+            }
+        }
+        for &n in &self.func.order {
+            if n.index() >= nodes {
+                self.at_func("order", Broken::NoSuchValue);
+            } else {
+                let node = &self.func.nodes[n];
+                if !node.args.iter().chain(&node.outs).all(known) {
+                    self.at_node(n, Broken::NoSuchValue);
+                }
+            }
+        }
+        self.errors.is_empty()
+    }
+
+    fn definitions(&mut self) {
+        let func = self.func;
+        let mut defined: HashSet<ValueId> = HashSet::new();
+        for &p in &func.params {
+            self.define(&mut defined, p, func.values[p].def == ValueDef::Param);
+        }
+        for &w in &func.weights {
+            let is_weight = matches!(func.values[w].def, ValueDef::Weight(_));
+            self.define(&mut defined, w, is_weight);
+        }
+        let mut listed = HashSet::new();
+        for &n in &func.order {
+            if !listed.insert(n) {
+                self.at_node(n, Broken::ListedTwice);
+                continue;
+            }
+            let node = &func.nodes[n];
+            for a in node.args.iter().filter(|a| !defined.contains(a)) {
+                self.at_node(n, Broken::UseBeforeDef(func.values[*a].name.clone()));
+            }
+            for (index, &o) in node.outs.iter().enumerate() {
+                let by_this = func.values[o].def == ValueDef::Result { node: n, index };
+                self.define(&mut defined, o, by_this);
+            }
+        }
+        for r in func.results.iter().filter(|r| !defined.contains(r)) {
+            self.at_func("return", Broken::UseBeforeDef(func.values[*r].name.clone()));
+        }
+    }
+
+    fn define(&mut self, defined: &mut HashSet<ValueId>, value: ValueId, as_listed: bool) {
+        if !defined.insert(value) {
+            self.at_value(value, Broken::ListedTwice);
+        }
+        if !as_listed {
+            self.at_value(value, Broken::WrongDefinition);
+        }
+    }
+
+    fn types(&mut self) {
+        let func = self.func;
+        for &n in &func.order {
+            let node = &func.nodes[n];
+            let recorded: Vec<TensorType> = node
+                .outs
+                .iter()
+                .map(|&o| func.values[o].ty.clone())
+                .collect();
+            match func.infer(&node.op, &node.args) {
+                Err(e) => self.at_node(n, e.into()),
+                Ok(inferred) if inferred != recorded => {
+                    let (recorded, inferred) = (format!("{recorded:?}"), format!("{inferred:?}"));
+                    self.at_node(n, Broken::RecordedType { recorded, inferred });
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Parameters, weights and results of live nodes.
+    fn live_values(&self) -> Vec<ValueId> {
+        let func = self.func;
+        let outs = func.order.iter().flat_map(|&n| &func.nodes[n].outs);
+        func.params
+            .iter()
+            .chain(&func.weights)
+            .chain(outs)
+            .copied()
+            .collect()
+    }
+
+    fn names(&mut self) {
+        let func = self.func;
+        let printable = |name: &str| !name.is_empty() && name.chars().all(is_name_char);
+        if !printable(&func.name) {
+            self.at_func("the function", Broken::UnprintableName);
+        }
+        let mut seen = HashSet::new();
+        for v in self.live_values() {
+            let value = &func.values[v];
+            if !seen.insert(value.name.as_str()) {
+                self.at_value(v, Broken::DuplicateName);
+            }
+            let tensor = match &value.def {
+                ValueDef::Weight(tensor) => tensor,
+                _ => &value.name,
+            };
+            if !printable(&value.name) || !printable(tensor) {
+                self.at_value(v, Broken::UnprintableName);
+            }
+        }
+    }
+
+    fn use_counts(&mut self) {
+        let func = self.func;
+        let mut found: HashMap<ValueId, usize> = HashMap::new();
+        let args = func.order.iter().flat_map(|&n| &func.nodes[n].args);
+        for &v in args.chain(&func.results) {
+            *found.entry(v).or_default() += 1;
+        }
+        for v in self.live_values() {
+            let (counted, found) = (func.uses(v), found.get(&v).copied().unwrap_or(0));
+            if counted != found {
+                self.at_value(v, Broken::UseCount { counted, found });
+            }
+        }
+    }
+
+    fn states(&mut self) {
+        let func = self.func;
+        let mut overwritten: HashMap<ValueId, ValueId> = HashMap::new();
+        let stale = |version: ValueId, by: ValueId| Broken::StaleState {
+            version: func.values[version].name.clone(),
+            by: func.values[by].name.clone(),
+        };
+        for &n in &func.order {
+            let node = &func.nodes[n];
+            for a in &node.args {
+                if let Some(&by) = overwritten.get(a) {
+                    self.at_node(n, stale(*a, by));
+                }
+            }
+            let written = node.op.writes().and_then(|i| node.args.get(i)).copied();
+            if let (Some(version), Some(&next)) = (written, node.outs.first()) {
+                overwritten.insert(version, next);
+            }
+            for (i, &o) in node.outs.iter().enumerate() {
+                let next_version = i == 0 && written.is_some();
+                if func.values[o].ty.storage == Storage::State && !next_version {
+                    self.at_value(o, Broken::StrayState);
+                }
+            }
+        }
+        for r in &func.results {
+            if let Some(&by) = overwritten.get(r) {
+                self.at_func("return", stale(*r, by));
+            }
+        }
+        for &next in overwritten
+            .values()
+            .collect::<std::collections::BTreeSet<_>>()
+        {
+            if !overwritten.contains_key(&next) && !func.results.contains(&next) {
+                self.at_value(next, Broken::StateNotReturned);
+            }
+        }
+        for &w in &func.weights {
+            if func.values[w].ty.storage == Storage::State {
+                self.at_value(w, Broken::StrayState);
+            }
+        }
+    }
+
+    fn layouts(&mut self) {
+        let func = self.func;
+        for v in self.live_values() {
+            let layout = func.values[v].ty.layout;
+            let by = func.def_node(v).map(|(_, node)| &node.op);
+            if layout != Layout::Nd && !matches!(by, Some(Op::Relayout { .. })) {
+                self.at_value(v, Broken::Layout(layout));
+            }
+        }
+        for &n in &func.order {
+            let node = &func.nodes[n];
+            for (i, &a) in node.args.iter().enumerate() {
+                let layout = func.values[a].ty.layout;
+                let reads_layouts =
+                    matches!(node.op, Op::Relayout { .. }) || node.op.matrix_operand() == Some(i);
+                if layout != Layout::Nd && !reads_layouts {
+                    self.at_node(n, Broken::Layout(layout));
+                }
+            }
+        }
+    }
+}

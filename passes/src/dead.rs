@@ -1,0 +1,27 @@
+//! Dead code.
+
+use crate::{
+    TargetInfo,
+    rewrite::{Decline, Replacement, Rewrite},
+};
+use ir::{Func, NodeId};
+
+/// A node whose results nobody reads is removed, and what only it read goes with it.
+///
+/// Writers of states stay: the verifier demands that their last version is returned.
+pub struct RemoveDead;
+
+impl Rewrite for RemoveDead {
+    fn name(&self) -> &'static str {
+        "remove-dead"
+    }
+
+    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+        let node = &func.nodes[root];
+        if node.op.writes().is_some() || node.outs.iter().any(|&o| func.uses(o) > 0) {
+            return Err(Decline::NoMatch);
+        }
+        // Nothing is replaced; the driver removes a root that nobody reads.
+        Ok(Replacement::default())
+    }
+}

@@ -1,0 +1,164 @@
+//! Applies one rewrite until nothing changes.
+
+use crate::{
+    TargetInfo,
+    rewrite::{Decline, NearMiss, Replacement, Rewrite},
+};
+use ir::{Func, NodeId, ValueDef, ValueId};
+use std::collections::{BTreeSet, HashMap};
+
+/// What one rewrite did to one function.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    /// How many replacements were made.
+    pub(crate) fired: usize,
+    /// Matches that a guard declined, as they stand at the end.
+    pub(crate) near_misses: Vec<NearMiss>,
+}
+
+/// A rewrite that keeps firing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoFixpoint {
+    /// Replacements made before giving up.
+    pub(crate) fired: usize,
+}
+
+/// Applies `rewrite` in program order, sweep after sweep, until nothing changes or `budget`
+/// replacements were made.
+///
+/// # Errors
+/// [`NoFixpoint`] when it fires more often than any terminating rewrite could.
+pub(crate) fn run(
+    rewrite: &dyn Rewrite,
+    func: &mut Func,
+    target: &TargetInfo,
+    budget: usize,
+) -> Result<Outcome, NoFixpoint> {
+    let bound = 64 + 16 * func.order.len();
+    let mut outcome = Outcome::default();
+    loop {
+        outcome.near_misses.clear();
+        let before = outcome.fired;
+        for root in func.order.clone() {
+            if outcome.fired == budget {
+                return Ok(outcome);
+            }
+            if !func.is_live(root) {
+                continue;
+            }
+            let applied = rewrite
+                .apply(func, root, target)
+                .and_then(|replacement| substitute(func, root, &replacement));
+            match applied {
+                Ok(()) => outcome.fired += 1,
+                Err(Decline::NoMatch) => {}
+                Err(Decline::Guard { code, why }) => {
+                    outcome.near_misses.push(NearMiss {
+                        code,
+                        why,
+                        at: func.describe(root),
+                    });
+                }
+            }
+            if outcome.fired > bound {
+                return Err(NoFixpoint {
+                    fired: outcome.fired,
+                });
+            }
+        }
+        if outcome.fired == before {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// Lists the new nodes before the first reader of a replaced value, moves readers over, and
+/// removes what nobody reads any more.
+fn substitute(func: &mut Func, root: NodeId, new: &Replacement) -> Result<(), Decline> {
+    let position: HashMap<NodeId, usize> = func
+        .order
+        .iter()
+        .enumerate()
+        .map(|(i, &n)| (n, i))
+        .collect();
+    let readers = new.values.iter().flat_map(|&(old, _)| func.users(old));
+    let place = readers
+        .map(|n| position[&n])
+        .min()
+        .unwrap_or(usize::MAX)
+        .min(position[&root]);
+    let anchor = func.order[place];
+
+    let needed = new.nodes.iter().flat_map(|&n| &func.nodes[n].args).copied();
+    let needed = needed.chain(new.values.iter().map(|&(_, to)| to)).collect();
+    for node in late_definitions(func, &position, place, needed, root, new)? {
+        func.move_before(node, anchor);
+    }
+    for &node in &new.nodes {
+        func.insert(node, Some(anchor));
+    }
+    let mut unread = vec![root];
+    for &(old, to) in &new.values {
+        func.replace_uses(old, to);
+        unread.extend(func.def(old));
+        if func.def(to).is_some_and(|n| new.nodes.contains(&n)) {
+            func.swap_names(old, to);
+        }
+    }
+    remove_unread(func, unread);
+    Ok(())
+}
+
+/// Nodes listed at or after `place` that the new nodes depend on, in program order.
+fn late_definitions(
+    func: &Func,
+    position: &HashMap<NodeId, usize>,
+    place: usize,
+    mut needed: Vec<ValueId>,
+    root: NodeId,
+    new: &Replacement,
+) -> Result<Vec<NodeId>, Decline> {
+    const CYCLE: Decline = Decline::Guard {
+        code: "cycle",
+        why: "an operand depends on a result of the pattern",
+    };
+    let mut late = BTreeSet::new();
+    while let Some(value) = needed.pop() {
+        let Some(n) = func.def(value) else { continue };
+        let Some(&at) = position.get(&n) else {
+            continue;
+        };
+        if at < place || !late.insert(at) {
+            continue;
+        }
+        let node = &func.nodes[n];
+        let reads_replaced = node
+            .args
+            .iter()
+            .any(|a| new.values.iter().any(|(old, _)| old == a));
+        if n == root || reads_replaced || node.op.writes().is_some() {
+            return Err(CYCLE);
+        }
+        needed.extend(&node.args);
+    }
+    Ok(late.into_iter().map(|at| func.order[at]).collect())
+}
+
+/// Removes those of `nodes` that have no readers, then what only they read. Writers of states stay.
+fn remove_unread(func: &mut Func, mut nodes: Vec<NodeId>) {
+    while let Some(n) = nodes.pop() {
+        let node = &func.nodes[n];
+        let read = node.outs.iter().any(|&o| func.uses(o) > 0);
+        if read || node.op.writes().is_some() || !func.is_live(n) {
+            continue;
+        }
+        func.remove(n);
+        for a in func.nodes[n].args.clone() {
+            match func.values[a].def {
+                ValueDef::Result { node, .. } => nodes.push(node),
+                ValueDef::Weight(_) if func.uses(a) == 0 => func.weights.retain(|&w| w != a),
+                _ => {}
+            }
+        }
+    }
+}

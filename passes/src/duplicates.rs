@@ -1,0 +1,42 @@
+//! Common subexpressions.
+
+use crate::{
+    TargetInfo,
+    rewrite::{Decline, Replacement, Rewrite},
+};
+use ir::{Func, NodeId};
+
+/// A node that repeats an earlier one (same op, same attributes, same operands) is replaced by it.
+///
+/// Operands are versions of a state, so two equal reads see the same memory; writers stay.
+pub struct MergeDuplicates;
+
+impl Rewrite for MergeDuplicates {
+    fn name(&self) -> &'static str {
+        "merge-duplicates"
+    }
+
+    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+        let node = &func.nodes[root];
+        if node.op.writes().is_some() {
+            return Err(Decline::NoMatch);
+        }
+        let repeats = |n: &NodeId| func.nodes[*n].args == node.args && func.nodes[*n].op == node.op;
+        let earlier = func
+            .order
+            .iter()
+            .take_while(|n| **n != root)
+            .find(|n| repeats(n));
+        let first = &func.nodes[*earlier.ok_or(Decline::NoMatch)?];
+        let values = node
+            .outs
+            .iter()
+            .copied()
+            .zip(first.outs.iter().copied())
+            .collect();
+        Ok(Replacement {
+            nodes: Vec::new(),
+            values,
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! Runs pipelines: verifies after every pass, counts, times, dumps and bisects.
+
+use crate::{
+    Phase, TargetInfo, driver,
+    pipelines::{self, Stage},
+    rewrite::{NearMiss, Rewrite},
+};
+use ir::{Func, Module, VerifyError, text};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    time::{Duration, Instant},
+};
+
+/// Receives the index of a pass, its name, and the module's text after it.
+pub type Dump<'a> = &'a mut dyn FnMut(usize, &str, &str);
+
+/// How to run a pipeline.
+pub struct Options<'a> {
+    /// Stop after this many rewrites, to bisect a miscompile. `usize::MAX` in production.
+    pub rewrite_limit: usize,
+    /// Passes to leave out, by name.
+    pub disabled: Vec<String>,
+    /// Called after each pass.
+    pub dump: Option<Dump<'a>>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            rewrite_limit: usize::MAX,
+            disabled: Vec::new(),
+            dump: None,
+        }
+    }
+}
+
+/// What one pass did to one function.
+#[derive(Clone, Debug)]
+pub struct PassReport {
+    /// Place in the pipeline, from 0.
+    pub index: usize,
+    /// Pass.
+    pub pass: &'static str,
+    /// Function.
+    pub func: String,
+    /// Replacements made.
+    pub fired: usize,
+    /// Time spent, verification included.
+    pub took: Duration,
+    /// Matches that a guard declined.
+    pub near_misses: Vec<NearMiss>,
+}
+
+/// What a pipeline did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// In the order they ran.
+    pub passes: Vec<PassReport>,
+}
+
+impl Report {
+    /// Replacements made by `pass` in all functions.
+    pub fn fired(&self, pass: &str) -> usize {
+        self.passes
+            .iter()
+            .filter(|p| p.pass == pass)
+            .map(|p| p.fired)
+            .sum()
+    }
+}
+
+/// Each pass with what it did and why it left matches alone: the text of `--explain-passes`.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for p in &self.passes {
+            let (us, pass, func) = (p.took.as_micros(), p.pass, &p.func);
+            writeln!(
+                f,
+                "{:>2} {pass:<20} @{func:<12} fired {:>4}   {us} us",
+                p.index, p.fired
+            )?;
+            let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+            for miss in &p.near_misses {
+                reasons
+                    .entry((miss.code, miss.why))
+                    .or_default()
+                    .push(&miss.at);
+            }
+            for ((code, why), places) in reasons {
+                writeln!(f, "     declined {} x {code}: {why}", places.len())?;
+                writeln!(f, "       at {}", places.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A pipeline that could not run, or a pass that broke the program.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BrokenPass {
+    /// No such pass.
+    #[error("no pass is called `{name}`; the passes are {}", pipelines::names().join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// A pass that the target needs was disabled.
+    #[error("`{name}` cannot be disabled: the target's kernels rely on it")]
+    Required {
+        /// Pass.
+        name: String,
+    },
+    /// The program does not verify before the first pass.
+    #[error("the input does not verify: {}", list(errors))]
+    Input {
+        /// Every broken rule.
+        errors: Vec<VerifyError>,
+    },
+    /// The program does not verify after a pass.
+    #[error("pass `{pass}` broke the program: {}", list(errors))]
+    Invalid {
+        /// Pass.
+        pass: &'static str,
+        /// Every broken rule.
+        errors: Vec<VerifyError>,
+    },
+    /// A pass does not terminate.
+    #[error("pass `{pass}` still fires after {fired} rewrites; it undoes or repeats its own work")]
+    NoFixpoint {
+        /// Pass.
+        pass: &'static str,
+        /// Replacements made before giving up.
+        fired: usize,
+    },
+    /// A stage did not establish its phase.
+    #[error(
+        "phase {phase} does not hold at the end of its stage: {}",
+        list(errors)
+    )]
+    Phase {
+        /// Phase.
+        phase: Phase,
+        /// Every place where it does not hold.
+        errors: Vec<VerifyError>,
+    },
+}
+
+fn list(errors: &[VerifyError]) -> String {
+    errors
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// Runs `stages` over every function, in place. Verifies after each pass in every build: it is
+/// linear in the program, and a wrong graph is compiled once and served a million times.
+///
+/// # Errors
+/// [`BrokenPass`]; `module` is then in the state that the error describes.
+pub fn run(
+    module: &mut Module,
+    stages: &[Stage],
+    options: &mut Options<'_>,
+    target: &TargetInfo,
+) -> Result<Report, BrokenPass> {
+    check_disabled(&options.disabled)?;
+    verify(module).map_err(|errors| BrokenPass::Input { errors })?;
+    let mut budget = options.rewrite_limit;
+    let (mut report, mut index) = (Report::default(), 0);
+    for stage in stages {
+        for step in &stage.steps {
+            let pass = step.pass;
+            if !options.disabled.iter().any(|d| d == pass.name()) {
+                for func in &mut module.funcs {
+                    report
+                        .passes
+                        .push(run_pass(index, pass, func, target, &mut budget)?);
+                }
+                if let Some(dump) = &mut options.dump {
+                    dump(index, pass.name(), &text::print_module(module));
+                }
+            }
+            index += 1;
+        }
+        if let Some(phase) = stage.phase {
+            let checks = module
+                .funcs
+                .iter()
+                .filter_map(|f| phase.check(f, target).err());
+            let errors: Vec<VerifyError> = checks.flatten().collect();
+            if !errors.is_empty() {
+                return Err(BrokenPass::Phase { phase, errors });
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// [`run`] for one function.
+///
+/// # Errors
+/// As [`run`]; `func` is then in the state that the error describes.
+pub fn run_func(
+    func: &mut Func,
+    stages: &[Stage],
+    options: &mut Options<'_>,
+    target: &TargetInfo,
+) -> Result<Report, BrokenPass> {
+    let mut module = Module {
+        funcs: vec![std::mem::take(func)],
+    };
+    let result = run(&mut module, stages, options, target);
+    *func = module.funcs.pop().expect("the module has one function");
+    result
+}
+
+fn check_disabled(disabled: &[String]) -> Result<(), BrokenPass> {
+    for name in disabled {
+        match pipelines::pass_by_name(name) {
+            None => return Err(BrokenPass::Unknown { name: name.clone() }),
+            Some(pass) if pass.required() => {
+                return Err(BrokenPass::Required { name: name.clone() });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn verify(module: &Module) -> Result<(), Vec<VerifyError>> {
+    let errors: Vec<VerifyError> = module
+        .funcs
+        .iter()
+        .filter_map(|f| f.verify().err())
+        .flatten()
+        .collect();
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
+}
+
+fn run_pass(
+    index: usize,
+    pass: &'static dyn Rewrite,
+    func: &mut Func,
+    target: &TargetInfo,
+    budget: &mut usize,
+) -> Result<PassReport, BrokenPass> {
+    let start = Instant::now();
+    let limit = if pass.required() { usize::MAX } else { *budget };
+    let outcome = driver::run(pass, func, target, limit).map_err(|e| BrokenPass::NoFixpoint {
+        pass: pass.name(),
+        fired: e.fired,
+    })?;
+    if !pass.required() {
+        *budget -= outcome.fired;
+    }
+    func.verify().map_err(|errors| BrokenPass::Invalid {
+        pass: pass.name(),
+        errors,
+    })?;
+    Ok(PassReport {
+        index,
+        pass: pass.name(),
+        func: func.name.clone(),
+        fired: outcome.fired,
+        took: start.elapsed(),
+        near_misses: outcome.near_misses,
+    })
+}
