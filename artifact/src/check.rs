@@ -37,10 +37,7 @@ const ALIGN: u64 = 64;
 /// The first rule that is broken.
 pub fn check_plan(plan: &Plan) -> Result<(), PlanError> {
     for (i, a) in plan.placements.iter().enumerate() {
-        if a.offset
-            .checked_add(a.bytes)
-            .is_none_or(|end| end > plan.arena_bytes)
-        {
+        if a.offset.checked_add(a.bytes).is_none_or(|end| end > plan.arena_bytes) {
             return Err(PlanError::OutOfArena(i));
         }
         if !a.offset.is_multiple_of(ALIGN) {
@@ -84,11 +81,7 @@ mod tests {
     use crate::{BufferRef, Phase, Placement, Step};
 
     fn plan(placements: Vec<Placement>, args: Vec<(u64, u64)>) -> Plan {
-        let arena = |(offset, bytes)| BufferRef {
-            space: Space::Arena,
-            offset,
-            bytes,
-        };
+        let arena = |(offset, bytes)| BufferRef { space: Space::Arena, offset, bytes };
         Plan {
             name: "p".into(),
             phase: Phase::Decode,
@@ -108,41 +101,21 @@ mod tests {
     }
 
     fn at(offset: u64, bytes: u64, first: u32, last: u32) -> Placement {
-        Placement {
-            offset,
-            bytes,
-            first,
-            last,
-        }
+        Placement { offset, bytes, first, last }
     }
 
     #[test]
     fn every_rule_is_enforced() {
         assert_eq!(
-            check_plan(&plan(
-                vec![at(0, 64, 0, 1), at(64, 64, 0, 0)],
-                vec![(0, 64)]
-            )),
+            check_plan(&plan(vec![at(0, 64, 0, 1), at(64, 64, 0, 0)], vec![(0, 64)])),
             Ok(())
         );
         let cases = [
             (vec![at(192, 128, 0, 1)], vec![], PlanError::OutOfArena(0)),
             (vec![at(32, 32, 0, 1)], vec![], PlanError::Misaligned(0)),
-            (
-                vec![at(0, 65, 0, 1), at(64, 64, 1, 2)],
-                vec![],
-                PlanError::Overlap(0, 1),
-            ),
-            (
-                vec![at(0, 64, 1, 1)],
-                vec![(0, 64)],
-                PlanError::Stray { step: 0, arg: 0 },
-            ),
-            (
-                vec![at(0, 64, 0, 1)],
-                vec![(32, 64)],
-                PlanError::Stray { step: 0, arg: 0 },
-            ),
+            (vec![at(0, 65, 0, 1), at(64, 64, 1, 2)], vec![], PlanError::Overlap(0, 1)),
+            (vec![at(0, 64, 1, 1)], vec![(0, 64)], PlanError::Stray { step: 0, arg: 0 }),
+            (vec![at(0, 64, 0, 1)], vec![(32, 64)], PlanError::Stray { step: 0, arg: 0 }),
         ];
         for (placements, args, error) in cases {
             assert_eq!(check_plan(&plan(placements, args)), Err(error));
@@ -151,9 +124,6 @@ mod tests {
 
     #[test]
     fn buffers_of_different_times_may_share_memory() {
-        assert_eq!(
-            check_plan(&plan(vec![at(0, 64, 0, 0), at(0, 64, 1, 2)], vec![])),
-            Ok(())
-        );
+        assert_eq!(check_plan(&plan(vec![at(0, 64, 0, 0), at(0, 64, 1, 2)], vec![])), Ok(()));
     }
 }

@@ -21,4 +21,4 @@ pub use manifest::{
 };
 pub use plan::{BufferRef, Phase, Placement, Plan, Port, Scalar, Space, Step};
 pub use read::Artifact;
-pub use write::Writer;
+pub use write::{FileStream, Writer};

@@ -66,12 +66,7 @@ impl BuildTarget {
         here: &BuildTarget,
         instruction_sets: &[&str],
     ) -> Result<(), ArtifactError> {
-        let BuildTarget {
-            device,
-            instruction_set,
-            tensor_parallel,
-            kv_block_tokens,
-        } = self;
+        let BuildTarget { device, instruction_set, tensor_parallel, kv_block_tokens } = self;
         same("device", device, &here.device)?;
         if !instruction_sets.contains(&instruction_set.as_str()) {
             return Err(ArtifactError::Target {
@@ -80,11 +75,7 @@ impl BuildTarget {
                 expected: instruction_sets.join(", "),
             });
         }
-        same(
-            "tensor parallel size",
-            tensor_parallel,
-            &here.tensor_parallel,
-        )?;
+        same("tensor parallel size", tensor_parallel, &here.tensor_parallel)?;
         same("KV block size", kv_block_tokens, &here.kv_block_tokens)
     }
 }
@@ -97,11 +88,7 @@ fn same<T: PartialEq + ToString>(
     if found == expected {
         return Ok(());
     }
-    Err(ArtifactError::Target {
-        what,
-        found: found.to_string(),
-        expected: expected.to_string(),
-    })
+    Err(ArtifactError::Target { what, found: found.to_string(), expected: expected.to_string() })
 }
 
 /// The model as the server needs to know it.

@@ -19,48 +19,29 @@ impl Artifact {
     /// # Errors
     /// [`ArtifactError`] when it is no artifact, of another version, or incomplete.
     pub fn open(root: &Path) -> Result<Self, ArtifactError> {
-        let not = |why: &str| ArtifactError::NotAnArtifact {
-            path: root.into(),
-            why: why.into(),
-        };
+        let not = |why: &str| ArtifactError::NotAnArtifact { path: root.into(), why: why.into() };
         if !root.is_dir() {
             return Err(not("no such directory"));
         }
         let path = root.join("manifest.json");
         let json = fs::read(&path).map_err(|_| not("it has no manifest.json"))?;
-        let value: serde_json::Value =
-            serde_json::from_slice(&json).map_err(|e| ArtifactError::Damaged {
-                path: path.clone(),
-                why: format!("is not JSON: {e}"),
-            })?;
+        let value: serde_json::Value = serde_json::from_slice(&json).map_err(|e| {
+            ArtifactError::Damaged { path: path.clone(), why: format!("is not JSON: {e}") }
+        })?;
         let found = value["format_version"]
             .as_u64()
             .ok_or_else(|| not("manifest.json has no format_version"))?;
         if found != u64::from(FORMAT_VERSION) {
-            return Err(ArtifactError::Format {
-                path,
-                found: found as u32,
-            });
+            return Err(ArtifactError::Format { path, found: found as u32 });
         }
-        let manifest: Manifest =
-            serde_json::from_value(value).map_err(|e| ArtifactError::Damaged {
-                path,
-                why: e.to_string(),
-            })?;
-        let artifact = Self {
-            root: root.into(),
-            manifest,
-        };
+        let manifest: Manifest = serde_json::from_value(value)
+            .map_err(|e| ArtifactError::Damaged { path, why: e.to_string() })?;
+        let artifact = Self { root: root.into(), manifest };
         for entry in artifact.entries() {
             let path = artifact.path(entry);
-            let len = fs::metadata(&path)
-                .map_err(|_| damaged(&path, "is missing".into()))?
-                .len();
+            let len = fs::metadata(&path).map_err(|_| damaged(&path, "is missing".into()))?.len();
             if len != entry.bytes {
-                return Err(damaged(
-                    &path,
-                    format!("has {len} bytes, expected {}", entry.bytes),
-                ));
+                return Err(damaged(&path, format!("has {len} bytes, expected {}", entry.bytes)));
             }
         }
         Ok(artifact)
@@ -68,11 +49,7 @@ impl Artifact {
 
     fn entries(&self) -> impl Iterator<Item = &FileEntry> {
         let m = &self.manifest;
-        m.plans
-            .iter()
-            .map(|p| &p.file)
-            .chain([&m.weights_file])
-            .chain(&m.files)
+        m.plans.iter().map(|p| &p.file).chain([&m.weights_file]).chain(&m.files)
     }
 
     fn path(&self, entry: &FileEntry) -> PathBuf {
@@ -94,30 +71,22 @@ impl Artifact {
     /// # Errors
     /// [`ArtifactError`] when one is damaged, of another version, or would corrupt memory.
     pub fn plans(&self) -> Result<Vec<Plan>, ArtifactError> {
-        self.manifest
-            .plans
-            .iter()
-            .map(|entry| self.plan(&entry.file))
-            .collect()
+        self.manifest.plans.iter().map(|entry| self.plan(&entry.file)).collect()
     }
 
     fn plan(&self, entry: &FileEntry) -> Result<Plan, ArtifactError> {
         let path = self.path(entry);
         let bytes = self.read(entry)?;
         let plan = crate::codec::decode(&path, &bytes)?;
-        crate::check_plan(&plan).map_err(|source| ArtifactError::Plan {
-            plan: plan.name.clone(),
-            source,
-        })?;
+        crate::check_plan(&plan)
+            .map_err(|source| ArtifactError::Plan { plan: plan.name.clone(), source })?;
         Ok(plan)
     }
 
     fn read(&self, entry: &FileEntry) -> Result<Vec<u8>, ArtifactError> {
         let path = self.path(entry);
-        let bytes = fs::read(&path).map_err(|source| ArtifactError::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let bytes =
+            fs::read(&path).map_err(|source| ArtifactError::Io { path: path.clone(), source })?;
         verify(&path, entry, &bytes)?;
         Ok(bytes)
     }
@@ -128,12 +97,7 @@ impl Artifact {
     /// # Errors
     /// [`ArtifactError`] when it is damaged.
     pub fn file(&self, path: &str) -> Result<Option<Vec<u8>>, ArtifactError> {
-        self.manifest
-            .files
-            .iter()
-            .find(|f| f.path == path)
-            .map(|f| self.read(f))
-            .transpose()
+        self.manifest.files.iter().find(|f| f.path == path).map(|f| self.read(f)).transpose()
     }
 
     /// Maps the weights without reading them; see [`Artifact::check_weights`].
@@ -156,10 +120,7 @@ impl Artifact {
 }
 
 fn damaged(path: &Path, why: String) -> ArtifactError {
-    ArtifactError::Damaged {
-        path: path.into(),
-        why,
-    }
+    ArtifactError::Damaged { path: path.into(), why }
 }
 
 fn verify(path: &Path, entry: &FileEntry, bytes: &[u8]) -> Result<(), ArtifactError> {

@@ -33,9 +33,7 @@ impl Writer {
                 why: "the output directory holds other files".into(),
             });
         }
-        let name = target
-            .file_name()
-            .map_or("artifact".into(), |n| n.to_string_lossy());
+        let name = target.file_name().map_or("artifact".into(), |n| n.to_string_lossy());
         let parent = match target.parent() {
             Some(p) if !p.as_os_str().is_empty() => p,
             _ => Path::new("."),
@@ -43,15 +41,8 @@ impl Writer {
         fs::create_dir_all(parent).map_err(io(parent))?;
         let staging = parent.join(format!(".{name}.partial-{}", std::process::id()));
         let _ = fs::remove_dir_all(&staging);
-        for dir in ["plans", "weights", "ir"] {
-            let dir = staging.join(dir);
-            fs::create_dir_all(&dir).map_err(io(&dir))?;
-        }
-        Ok(Self {
-            target: target.into(),
-            staging,
-            finished: false,
-        })
+        fs::create_dir_all(&staging).map_err(io(&staging))?;
+        Ok(Self { target: target.into(), staging, finished: false })
     }
 
     /// Where files are written until [`Writer::finish`].
@@ -75,10 +66,8 @@ impl Writer {
     /// What the operating system says.
     pub fn stream(&self, path: &str) -> Result<FileStream, ArtifactError> {
         let full = self.staging.join(path);
-        let file = File::create(&full).map_err(|source| ArtifactError::Io {
-            path: full.clone(),
-            source,
-        })?;
+        let file = File::create(&full)
+            .map_err(|source| ArtifactError::Io { path: full.clone(), source })?;
         Ok(FileStream {
             path: path.to_owned(),
             full,
@@ -96,19 +85,24 @@ impl Writer {
         self.file(&format!("plans/{}.plan", plan.name), &codec::encode(plan))
     }
 
+    /// Writes the manifest, so that the unpublished artifact can be opened.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn manifest(&self, manifest: &Manifest) -> Result<(), ArtifactError> {
+        let mut json = serde_json::to_vec_pretty(manifest).expect("a manifest is plain data");
+        json.push(b'\n');
+        self.file("manifest.json", &json).map(|_| ())
+    }
+
     /// Writes the manifest and puts the artifact in place, replacing an older one.
     ///
     /// # Errors
     /// What the operating system says; nothing is left in place then.
     pub fn finish(mut self, manifest: &Manifest) -> Result<(), ArtifactError> {
-        let mut json = serde_json::to_vec_pretty(manifest).expect("a manifest is plain data");
-        json.push(b'\n');
-        self.file("manifest.json", &json)?;
-        let _ = fs::remove_dir(self.staging.join("ir"));
-        self.replace_target().map_err(|source| ArtifactError::Io {
-            path: self.target.clone(),
-            source,
-        })?;
+        self.manifest(manifest)?;
+        self.replace_target()
+            .map_err(|source| ArtifactError::Io { path: self.target.clone(), source })?;
         self.finished = true;
         Ok(())
     }
@@ -159,10 +153,7 @@ impl FileStream {
         self.bytes += bytes.len() as u64;
         self.out
             .write_all(bytes)
-            .map_err(|source| ArtifactError::Io {
-                path: self.full.clone(),
-                source,
-            })
+            .map_err(|source| ArtifactError::Io { path: self.full.clone(), source })
     }
 
     /// Appends zeros up to a multiple of `align` and returns the position.
@@ -183,14 +174,7 @@ impl FileStream {
         self.out
             .flush()
             .and_then(|()| self.out.get_ref().sync_data())
-            .map_err(|source| ArtifactError::Io {
-                path: self.full.clone(),
-                source,
-            })?;
-        Ok(FileEntry {
-            path: self.path,
-            bytes: self.bytes,
-            checksum: self.hasher.finish(),
-        })
+            .map_err(|source| ArtifactError::Io { path: self.full.clone(), source })?;
+        Ok(FileEntry { path: self.path, bytes: self.bytes, checksum: self.hasher.finish() })
     }
 }

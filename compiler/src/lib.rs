@@ -1,5 +1,16 @@
 //! The driver: specialise per batch size, schedule, place buffers, pack weights, emit plans.
 
+mod buckets;
+mod driver;
+mod emit;
+mod error;
+mod pack;
+mod place;
+mod recipe;
+mod states;
 mod target;
 
-pub use target::{Arg, KernelCall, Lowered, LowerError, Operand, Target};
+pub use buckets::{Buckets, choose};
+pub use driver::{Checkpoint, KvBudget, Options, Prepared, Recorder, prepare};
+pub use error::CompileError;
+pub use target::{Arg, KernelCall, LowerError, Lowered, Operand, Target};

@@ -91,8 +91,7 @@ pub trait Target {
 impl Operand {
     /// A dense operand.
     pub fn dense(ty: TensorType) -> Self {
-        let row_stride =
-            ty.dims.iter().skip(1).map(|d| d.as_const().unwrap_or(0)).product::<u64>();
+        let row_stride = ty.dims.iter().skip(1).map(|d| d.as_const().unwrap_or(0)).product::<u64>();
         Self { ty, row_stride }
     }
 

@@ -11,28 +11,19 @@ pub struct GraphSet<G> {
 impl<G> GraphSet<G> {
     /// Graphs with their context tier and rows.
     pub fn new(graphs: impl IntoIterator<Item = ((u32, u32), G)>) -> Self {
-        Self {
-            by_size: graphs.into_iter().collect(),
-        }
+        Self { by_size: graphs.into_iter().collect() }
     }
 
     /// The smallest graph that holds `rows` rows with contexts of up to `context` tokens, with its
     /// rows; those past `rows` are padding. `None` when no graph is large enough.
     pub fn pick(&self, context: u32, rows: u32) -> Option<(u32, &G)> {
         let tier = self.by_size.range((context, 0)..).next()?.0.0;
-        self.by_size
-            .range((tier, rows)..=(tier, u32::MAX))
-            .next()
-            .map(|(&(_, r), g)| (r, g))
+        self.by_size.range((tier, rows)..=(tier, u32::MAX)).next().map(|(&(_, r), g)| (r, g))
     }
 
     /// The most rows of any graph; 0 when there is none.
     pub fn max_rows(&self) -> u32 {
-        self.by_size
-            .keys()
-            .map(|&(_, rows)| rows)
-            .max()
-            .unwrap_or(0)
+        self.by_size.keys().map(|&(_, rows)| rows).max().unwrap_or(0)
     }
 
     /// The distinct row counts, ascending.

@@ -63,10 +63,7 @@ impl Device for RecordingDevice {
             return Err(DeviceError::Misuse("launch outside a capture"));
         }
         if self.refuse.as_deref() == Some(kernel) {
-            return Err(DeviceError::UnknownKernel {
-                device: self.name(),
-                kernel: kernel.into(),
-            });
+            return Err(DeviceError::UnknownKernel { device: self.name(), kernel: kernel.into() });
         }
         self.calls.push(Call::Launch(kernel.into()));
         Ok(())
@@ -90,18 +87,12 @@ impl Device for RecordingDevice {
     }
 
     fn write(&mut self, at: BufferRef, bytes: &[u8]) {
-        assert!(
-            bytes.len() as u64 <= at.bytes,
-            "write past the end of a buffer"
-        );
+        assert!(bytes.len() as u64 <= at.bytes, "write past the end of a buffer");
         self.calls.push(Call::Write(at, bytes.to_vec()));
     }
 
     fn read(&mut self, at: BufferRef, out: &mut [u8]) {
-        assert!(
-            out.len() as u64 <= at.bytes,
-            "read past the end of a buffer"
-        );
+        assert!(out.len() as u64 <= at.bytes, "read past the end of a buffer");
         self.calls.push(Call::Read(at));
         out.fill(0);
         if let Some(answer) = &mut self.answer {
@@ -128,10 +119,7 @@ mod tests {
 
     #[test]
     fn a_failed_launch_aborts_the_capture() {
-        let mut device = RecordingDevice {
-            refuse: Some("k".into()),
-            ..Default::default()
-        };
+        let mut device = RecordingDevice { refuse: Some("k".into()), ..Default::default() };
         let result = (|| {
             let mut recording = Recording::begin(&mut device)?;
             recording.launch("k", &[], &[])?;
@@ -139,9 +127,6 @@ mod tests {
         })();
         assert!(result.is_err());
         assert_eq!(device.calls, [Call::Begin, Call::Abort]);
-        assert!(
-            Recording::begin(&mut device).is_ok(),
-            "the device is usable again"
-        );
+        assert!(Recording::begin(&mut device).is_ok(), "the device is usable again");
     }
 }

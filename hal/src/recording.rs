@@ -16,9 +16,7 @@ impl<'d, D: Device> Recording<'d, D> {
     /// As [`Device::begin_capture`].
     pub fn begin(device: &'d mut D) -> Result<Self, DeviceError> {
         device.begin_capture()?;
-        Ok(Self {
-            device: Some(device),
-        })
+        Ok(Self { device: Some(device) })
     }
 
     /// Adds a call.
@@ -31,10 +29,7 @@ impl<'d, D: Device> Recording<'d, D> {
         args: &[BufferRef],
         scalars: &[Scalar],
     ) -> Result<(), DeviceError> {
-        self.device
-            .as_mut()
-            .expect("present until finish")
-            .launch(kernel, args, scalars)
+        self.device.as_mut().expect("present until finish").launch(kernel, args, scalars)
     }
 
     /// Ends the capture.
@@ -42,10 +37,7 @@ impl<'d, D: Device> Recording<'d, D> {
     /// # Errors
     /// As [`Device::end_capture`].
     pub fn finish(mut self) -> Result<D::Graph, DeviceError> {
-        self.device
-            .take()
-            .expect("present until finish")
-            .end_capture()
+        self.device.take().expect("present until finish").end_capture()
     }
 }
 

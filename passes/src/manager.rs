@@ -60,6 +60,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// The same without times, so that its text depends on the program alone.
+    pub fn without_times(mut self) -> Self {
+        for p in &mut self.passes {
+            p.took = Duration::ZERO;
+        }
+        self
+    }
+
     /// Replacements made by `pass` in all functions.
     pub fn fired(&self, pass: &str) -> usize {
         self.passes
@@ -74,12 +82,12 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for p in &self.passes {
-            let (us, pass, func) = (p.took.as_micros(), p.pass, &p.func);
-            writeln!(
-                f,
-                "{:>2} {pass:<20} @{func:<12} fired {:>4}   {us} us",
-                p.index, p.fired
-            )?;
+            let (pass, func) = (p.pass, &p.func);
+            write!(f, "{:>2} {pass:<20} @{func:<12} fired {:>4}", p.index, p.fired)?;
+            match p.took.as_micros() {
+                0 => writeln!(f)?,
+                us => writeln!(f, "   {us} us")?,
+            }
             let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
             for miss in &p.near_misses {
                 reasons

@@ -69,10 +69,7 @@ impl DType {
 
     /// Whether arithmetic on it is floating point.
     pub const fn is_float(self) -> bool {
-        matches!(
-            self,
-            DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::MxFp4
-        )
+        matches!(self, DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::MxFp4)
     }
 
     /// Whether it counts or indexes.

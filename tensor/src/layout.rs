@@ -73,11 +73,7 @@ const FRACTAL_ROW_BITS: u64 = 256;
 impl Nz {
     /// The layout of a `rows x cols` matrix.
     pub const fn new(rows: u64, cols: u64, dtype: DType) -> Self {
-        Self {
-            rows,
-            cols,
-            n0: FRACTAL_ROW_BITS / dtype.bits(),
-        }
+        Self { rows, cols, n0: FRACTAL_ROW_BITS / dtype.bits() }
     }
 
     /// Elements in the buffer, both dimensions padded to whole fractals.
@@ -114,11 +110,7 @@ impl Panels {
 
     /// The layout of a weight with `rows` outputs (`N`) and `cols` inputs (`K`).
     pub const fn new(rows: u64, cols: u64, dtype: DType) -> Self {
-        Self {
-            rows,
-            cols,
-            group: 32 / dtype.bits(),
-        }
+        Self { rows, cols, group: 32 / dtype.bits() }
     }
 
     /// Elements of `K` that lie next to each other.

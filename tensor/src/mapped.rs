@@ -25,9 +25,7 @@ impl MappedFile {
         // SAFETY: the mapping is of a file and read-only: dropped pages are read again on access.
         unsafe {
             // Only a hint: an error changes nothing that a caller could act on.
-            let _ = self
-                .0
-                .unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, len);
+            let _ = self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, len);
         }
     }
 }

@@ -1,0 +1,368 @@
+//! The command line as data.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::{ffi::OsString, path::PathBuf};
+
+/// Compiles large language models ahead of time and serves them.
+#[derive(Debug, Parser)]
+#[command(name = "precast", version, infer_long_args = true, args_override_self = true)]
+pub struct Cli {
+    /// How log lines look.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A command with its options.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Checkpoint to artifact: lower, fuse, specialise, place, pack.
+    #[command(after_help = "Example:\n  precast compile --model demo --graph-bs 8 16 24 --out artifacts/demo")]
+    Compile(CompileArgs),
+    /// Serve an artifact over HTTP.
+    #[command(after_help = "Example:\n  precast serve artifacts/demo --port 8000")]
+    Serve(ServeArgs),
+    /// Compile a checkpoint into a cache unless it is there already, then serve it.
+    #[command(after_help = "Example:\n  precast run demo")]
+    Run(RunArgs),
+    /// One completion on the terminal, streamed.
+    #[command(after_help = "Example:\n  precast generate artifacts/demo --prompt 'What is a bucket?'")]
+    Generate(GenerateArgs),
+    /// What is inside an artifact.
+    #[command(after_help = "Example:\n  precast inspect artifacts/demo --ir decode")]
+    Inspect(InspectArgs),
+    /// Run passes on text IR and print the result.
+    #[command(after_help = "Example:\n  precast opt layer.ir --passes fuse-add-rms-norm --check-numerics")]
+    Opt(OptArgs),
+}
+
+/// What an artifact is compiled for; also the options of `run`.
+#[derive(Clone, Debug, Args)]
+pub struct BuildArgs {
+    /// Decode batch sizes to compile; the most requests that run at once is always one of them.
+    #[arg(
+        long,
+        visible_alias = "cuda-graph-bs",
+        num_args = 1..,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=4096),
+        default_values_t = [1, 2, 4, 8]
+    )]
+    pub graph_bs: Vec<u32>,
+    /// The most requests that decode at once [default: the largest batch size].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub max_running_requests: Option<u32>,
+    /// Lengths of the chunks that prompts are cut into.
+    #[arg(
+        long,
+        num_args = 1..,
+        value_name = "TOKENS",
+        value_parser = clap::value_parser!(u32).range(1..=65536),
+        default_values_t = [16, 64, 256, 512]
+    )]
+    pub prefill_chunks: Vec<u32>,
+    /// Context lengths that decode plans are sized for, beside the longest one.
+    #[arg(long, num_args = 1.., value_name = "TOKENS", default_values_t = [2048])]
+    pub context_tiers: Vec<u32>,
+    /// Longest prompt and answer together [default: the model's own].
+    #[arg(long, visible_alias = "context-length", value_name = "TOKENS")]
+    pub max_context: Option<u32>,
+    /// Element type of weights and matrix inputs.
+    #[arg(long, value_enum, default_value_t = DTypeArg::Auto)]
+    pub dtype: DTypeArg,
+    /// What to compile for.
+    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
+    pub target: String,
+    /// KV blocks to plan for [default: 4,096 tokens a running request, as far as memory allows].
+    #[arg(long, value_name = "N", conflicts_with = "mem_fraction")]
+    pub kv_blocks: Option<u32>,
+    /// Fraction of the memory for weights, KV blocks and arena together.
+    #[arg(long, visible_alias = "mem-fraction-static", value_name = "F", value_parser = fraction)]
+    pub mem_fraction: Option<f64>,
+    /// Bytes of memory to plan for, with an optional suffix K, M or G [default: this machine's].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub memory: Option<u64>,
+    /// Leave a pass out.
+    #[arg(long = "disable-pass", value_name = "PASS", num_args = 1..)]
+    pub disable_pass: Vec<String>,
+    /// Stop after this many rewrites, to find the one that breaks a model.
+    #[arg(long, value_name = "N")]
+    pub rewrite_limit: Option<usize>,
+}
+
+/// Options of `compile`.
+#[derive(Clone, Debug, Args)]
+pub struct CompileArgs {
+    /// Directory with config.json, the tokenizer and the safetensors files.
+    #[arg(long, visible_alias = "model-path", value_name = "DIR")]
+    pub model: PathBuf,
+    /// Where the artifact goes; an older artifact there is replaced.
+    #[arg(long, value_name = "DIR", default_value = "artifacts")]
+    pub out: PathBuf,
+    /// What to compile for.
+    #[command(flatten)]
+    pub build: BuildArgs,
+    /// Keep the text IR after every pass that changed something.
+    #[arg(long)]
+    pub dump_ir: bool,
+    /// Print what each pass did and why it left things alone.
+    #[arg(long)]
+    pub explain_passes: bool,
+    /// Print the memory plan and stop.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not run the artifact to record reference tokens for `serve --verify`.
+    #[arg(long)]
+    pub no_record: bool,
+}
+
+/// How the engine runs on this machine.
+#[derive(Clone, Debug, Default, Args)]
+pub struct EngineArgs {
+    /// Threads [default: one a core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Instruction set of the kernels: portable, avx2, avx512 or avx512bf16 [default: the best].
+    #[arg(long, value_name = "NAME")]
+    pub instruction_set: Option<String>,
+    /// Do not compare the weight file with its checksum.
+    #[arg(long)]
+    pub no_checksum: bool,
+}
+
+/// Options of the HTTP server.
+#[derive(Clone, Debug, Args)]
+pub struct HttpArgs {
+    /// Address to listen on.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: String,
+    /// Port to listen on; 0 picks a free one.
+    #[arg(long, default_value_t = 8000)]
+    pub port: u16,
+    /// Key that clients must send as `Authorization: Bearer KEY`.
+    #[arg(long, value_name = "KEY")]
+    pub api_key: Option<String>,
+    /// Model name in answers [default: the checkpoint's].
+    #[arg(long, value_name = "NAME")]
+    pub served_model_name: Option<String>,
+    /// Requests that may wait; more are answered 429.
+    #[arg(long, visible_alias = "max-queue", value_name = "N", default_value_t = 1024)]
+    pub max_queued_requests: u32,
+    /// How the engine runs.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// Options of `serve`.
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// The artifact.
+    #[arg(value_name = "ARTIFACT")]
+    pub artifact: PathBuf,
+    /// The most requests that decode at once [default: the artifact's ceiling].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub max_running_requests: Option<u32>,
+    /// Repeat the run that was recorded at compile time and refuse to serve if it differs.
+    #[arg(long)]
+    pub verify: bool,
+    /// The server.
+    #[command(flatten)]
+    pub http: HttpArgs,
+}
+
+/// Options of `run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// A checkpoint, or an artifact.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// What to compile for.
+    #[command(flatten)]
+    pub build: BuildArgs,
+    /// The server.
+    #[command(flatten)]
+    pub http: HttpArgs,
+}
+
+/// Options of `generate`.
+#[derive(Clone, Debug, Args)]
+pub struct GenerateArgs {
+    /// The artifact.
+    #[arg(value_name = "ARTIFACT")]
+    pub artifact: PathBuf,
+    /// What the user says; `-` reads it from standard input.
+    #[arg(long, short)]
+    pub prompt: String,
+    /// What comes before the user's message, for models with a chat template.
+    #[arg(long)]
+    pub system: Option<String>,
+    /// Continue the prompt as it is, without the chat template.
+    #[arg(long)]
+    pub raw: bool,
+    /// The most tokens of the answer.
+    #[arg(long, default_value_t = 256)]
+    pub max_tokens: u32,
+    /// 0 always takes the most probable token.
+    #[arg(long, default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Keeps the fewest tokens whose probability reaches this.
+    #[arg(long, default_value_t = 1.0)]
+    pub top_p: f32,
+    /// Keeps this many tokens.
+    #[arg(long)]
+    pub top_k: Option<u32>,
+    /// Seed of the random numbers.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// How the engine runs.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// Options of `inspect`.
+#[derive(Clone, Debug, Args)]
+pub struct InspectArgs {
+    /// The artifact.
+    #[arg(value_name = "ARTIFACT")]
+    pub artifact: PathBuf,
+    /// Print the text IR of a function: decode, prefill or head.
+    #[arg(long, value_name = "FUNC")]
+    pub ir: Option<String>,
+    /// Print the steps of a plan, such as decode-bs8-ctx2048.
+    #[arg(long, value_name = "NAME")]
+    pub plan: Option<String>,
+    /// Print what the passes did.
+    #[arg(long)]
+    pub passes: bool,
+    /// Print the packed weights.
+    #[arg(long)]
+    pub weights: bool,
+    /// Print the manifest.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `opt`.
+#[derive(Clone, Debug, Args)]
+pub struct OptArgs {
+    /// Text IR; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Passes to run, in order; without it the whole pipeline.
+    #[arg(long, value_delimiter = ',')]
+    pub passes: Option<Vec<String>>,
+    /// Stop after this many rewrites.
+    #[arg(long, value_name = "N")]
+    pub rewrite_limit: Option<usize>,
+    /// Print the IR after every pass that changed something.
+    #[arg(long)]
+    pub print_after_all: bool,
+    /// Print what each pass did and why it left things alone.
+    #[arg(long)]
+    pub explain_passes: bool,
+    /// Interpret before and after on random inputs and compare.
+    #[arg(long)]
+    pub check_numerics: bool,
+}
+
+/// Element type of weights and matrix inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DTypeArg {
+    /// bf16, or f32 for a checkpoint stored in f32.
+    Auto,
+    /// bfloat16 weights and matrix inputs, sums and residuals in f32.
+    #[value(alias = "bfloat16")]
+    Bf16,
+    /// f32 throughout.
+    #[value(alias = "float32")]
+    F32,
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    let f: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if f > 0.0 && f <= 1.0 { Ok(f) } else { Err("must be above 0 and at most 1".into()) }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((i, 'K' | 'k')) => (&text[..i], 1u64 << 10),
+        Some((i, 'M' | 'm')) => (&text[..i], 1 << 20),
+        Some((i, 'G' | 'g')) => (&text[..i], 1 << 30),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(unit))
+        .filter(|&n| n > 0)
+        .ok_or_else(|| format!("`{text}` is not a number of bytes such as 24G"))
+}
+
+/// Parses arguments, the program name first.
+///
+/// # Errors
+/// clap's error, which also carries help and version texts.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cli(line: &str) -> Result<Cli, clap::Error> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn both_names_of_the_bucket_list_parse() {
+        for flag in ["--graph-bs", "--cuda-graph-bs"] {
+            let cli = cli(&format!("x compile --model m {flag} 8 16 24")).unwrap();
+            let Command::Compile(args) = cli.command else { panic!("{cli:?}") };
+            assert_eq!(args.build.graph_bs, [8, 16, 24]);
+        }
+    }
+
+    /// As with argparse: prefixes are enough and the last of repeated flags wins.
+    #[test]
+    fn prefixes_and_repeated_flags_parse() {
+        let cli = cli("x compile --model m --max-run 4 --max-running-requests 6").unwrap();
+        let Command::Compile(args) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(args.build.max_running_requests, Some(6));
+    }
+
+    #[test]
+    fn memory_takes_a_unit() {
+        assert_eq!(bytes("24G"), Ok(24 << 30));
+        assert_eq!(bytes("512"), Ok(512));
+        assert!(bytes("many").is_err() && bytes("").is_err() && bytes("99999999999G").is_err());
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        for line in [
+            "x compile --model m --graph-bs 0",
+            "x compile --model m --mem-fraction 1.5",
+            "x compile --model m --kv-blocks 4 --mem-fraction 0.5",
+            "x compile",
+        ] {
+            assert!(cli(line).is_err(), "{line}");
+        }
+    }
+}

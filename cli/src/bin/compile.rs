@@ -1,0 +1,7 @@
+//! `compile`: the same as `precast compile`.
+
+fn main() -> std::process::ExitCode {
+    let mut args = vec!["precast".into(), "compile".into()];
+    args.extend(std::env::args_os().skip(1));
+    cli::main(args)
+}

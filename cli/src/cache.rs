@@ -1,0 +1,56 @@
+//! Where `run` keeps what it compiled: one artifact for each content of a checkpoint and options.
+
+use anyhow::Context;
+use artifact::Hasher;
+use std::path::{Path, PathBuf};
+use tensor::MappedFile;
+
+/// The cache directory: `PRECAST_CACHE`, or `precast` in the user's cache directory.
+fn root() -> anyhow::Result<PathBuf> {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    var("PRECAST_CACHE")
+        .or_else(|| var("XDG_CACHE_HOME").map(|d| d.join("precast")))
+        .or_else(|| var("HOME").map(|d| d.join(".cache/precast")))
+        .context("no cache directory: set PRECAST_CACHE")
+}
+
+/// Where the artifact of `checkpoint` compiled with `options` belongs. The key covers every file
+/// that compiling reads, the options and the version of the compiler.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(crate) fn location(checkpoint: &Path, options: &str) -> anyhow::Result<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(checkpoint)
+        .with_context(|| checkpoint.display().to_string())?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|p| {
+            p.extension().is_some_and(|e| e == "json" || e == "safetensors" || e == "jinja")
+        })
+        .collect();
+    files.sort();
+    let mut hasher = Hasher::default();
+    hasher.update(compiler_identity().as_bytes());
+    hasher.update(options.as_bytes());
+    for path in files {
+        hasher.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+        let bytes = MappedFile::open(&path).with_context(|| path.display().to_string())?;
+        hasher.update(&bytes);
+    }
+    let key = hasher.finish().to_string();
+    let path = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.into());
+    let name = path.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned());
+    Ok(root()?.join(format!("{name}-{}", &key[..16])))
+}
+
+/// Changes whenever the same checkpoint may compile to another artifact.
+fn compiler_identity() -> String {
+    let mut hasher = Hasher::default();
+    for (name, source) in passes::sources() {
+        hasher.update(name.as_bytes());
+        hasher.update(source.as_bytes());
+    }
+    for source in compiler::Target::sources(&codegen_cpu::target::CpuTarget) {
+        hasher.update(source.as_bytes());
+    }
+    format!("{} {} {}", env!("CARGO_PKG_VERSION"), artifact::FORMAT_VERSION, hasher.finish())
+}

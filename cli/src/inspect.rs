@@ -1,0 +1,142 @@
+//! `inspect`: what is inside an artifact.
+
+use crate::{args::InspectArgs, compile::bytes_text};
+use anyhow::Context;
+use artifact::{Artifact, Manifest, Plan, Space};
+use std::collections::BTreeMap;
+
+pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
+    let artifact = Artifact::open(&args.artifact)?;
+    let manifest = artifact.manifest();
+    let text = |path: &str| -> anyhow::Result<String> {
+        let bytes = artifact.file(path)?.with_context(|| {
+            format!("{}: no {path} in this artifact", args.artifact.display())
+        })?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(manifest)?);
+    } else if let Some(func) = &args.ir {
+        print!("{}", text(&format!("ir/{func}.ir"))?);
+    } else if args.passes {
+        print!("{}", text("passes.txt")?);
+    } else if args.weights {
+        print_weights(manifest);
+    } else if let Some(name) = &args.plan {
+        let plans = artifact.plans()?;
+        let plan = plans.iter().find(|p| p.name == *name).with_context(|| {
+            let names: Vec<&str> = plans.iter().map(|p| p.name.as_str()).collect();
+            format!("no plan `{name}`; there are {}", names.join(", "))
+        })?;
+        print_plan(plan);
+    } else {
+        summary(manifest, &artifact.plans()?);
+    }
+    Ok(())
+}
+
+fn summary(m: &Manifest, plans: &[Plan]) {
+    println!("{} ({}, {})", m.model.name, m.model.architecture, m.model.dtype);
+    println!("  parameters        {}", m.model.parameters);
+    println!("  context           {} tokens", m.model.max_context);
+    println!("  target            {} (at least {})", m.target.device, m.target.instruction_set);
+    println!("  running requests  {}", m.max_running_requests);
+    println!("memory");
+    println!("  weights           {}", bytes_text(m.memory.weights_bytes));
+    println!(
+        "  KV                {} blocks of {} tokens, {} bytes a token",
+        m.kv.blocks, m.kv.block_tokens, m.kv.bytes_per_token
+    );
+    println!("  state             {}", bytes_text(m.memory.state_bytes));
+    println!("  arena             {}", bytes_text(m.memory.arena_bytes));
+    println!("buckets");
+    for b in &m.buckets {
+        let kept = if b.kept { "" } else { " (dropped)" };
+        println!("  {:<8} {:>6}{kept}  {}", b.phase, b.rows, b.reason);
+    }
+    println!("plans");
+    let width = m.plans.iter().map(|p| p.file.path.len()).max().unwrap_or(0);
+    println!(
+        "  {:<width$} {:>6} {:>11} {:>11} {:>7}",
+        "file", "steps", "arena", "unshared", "padding"
+    );
+    for p in &m.plans {
+        println!(
+            "  {:<width$} {:>6} {:>11} {:>11} {:>6.0}%",
+            p.file.path,
+            p.steps,
+            bytes_text(p.arena_bytes),
+            bytes_text(p.unshared_bytes),
+            worst_padding(m, p) * 100.0,
+        );
+    }
+    println!("kernels of {}", plans.first().map_or("", |p| p.name.as_str()));
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    if let Some(plan) = plans.first() {
+        for step in &plan.steps {
+            *counts.entry(&plan.kernels[step.kernel as usize]).or_default() += 1;
+        }
+    }
+    for (kernel, count) in counts {
+        println!("  {count:>5} x {kernel}");
+    }
+}
+
+/// The share of rows that is padding when the plan runs the fewest rows it is ever picked for.
+fn worst_padding(m: &Manifest, plan: &artifact::PlanEntry) -> f64 {
+    let below = m
+        .plans
+        .iter()
+        .filter(|p| p.phase == plan.phase && p.rows < plan.rows)
+        .map(|p| p.rows)
+        .max()
+        .unwrap_or(0);
+    f64::from(plan.rows - below - 1) / f64::from(plan.rows)
+}
+
+fn print_weights(m: &Manifest) {
+    for w in &m.weights {
+        println!(
+            "{:>12} {:>11}  {} {:?} {}  {}",
+            w.offset,
+            bytes_text(w.bytes),
+            w.dtype,
+            w.dims,
+            w.layout,
+            w.recipe
+        );
+    }
+}
+
+fn print_plan(plan: &Plan) {
+    println!("plan {} ({} rows, arena {} bytes)", plan.name, plan.rows, plan.arena_bytes);
+    for (kind, ports) in [("input", &plan.inputs), ("output", &plan.outputs)] {
+        for p in ports {
+            println!("{kind} {} {}{:?} at arena+{}", p.name, p.dtype, p.dims, p.at.offset);
+        }
+    }
+    for (i, step) in plan.steps.iter().enumerate() {
+        let args: Vec<String> = step
+            .args
+            .iter()
+            .map(|a| {
+                let space = match a.space {
+                    Space::Arena => "arena",
+                    Space::Weights => "weights",
+                    Space::State => "state",
+                };
+                format!("{space}+{}:{}", a.offset, a.bytes)
+            })
+            .collect();
+        let scalars: Vec<String> = step
+            .scalars
+            .iter()
+            .map(|s| match s {
+                artifact::Scalar::Int(n) => n.to_string(),
+                artifact::Scalar::Float(f) => format!("{f:?}"),
+            })
+            .collect();
+        let kernel = &plan.kernels[step.kernel as usize];
+        println!("{i:>4} {kernel} ({}) [{}]", args.join(", "), scalars.join(", "));
+    }
+}

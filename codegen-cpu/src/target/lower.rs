@@ -1,0 +1,179 @@
+//! One op, one kernel call. `None` means that no kernel takes these types.
+
+use artifact::Scalar;
+use compiler::{Arg, KernelCall, Lowered, Operand};
+use ir::{DType, Layout, Op};
+use tensor::layout::Panels;
+
+/// Builds one call from the operands and results of an op.
+struct Call {
+    args: Vec<Arg>,
+    scalars: Vec<Scalar>,
+}
+
+impl Call {
+    fn new(operands: usize, results: usize) -> Self {
+        let args = (0..operands).map(Arg::Operand).chain((0..results).map(Arg::Result)).collect();
+        Self { args, scalars: Vec::new() }
+    }
+    fn ints(mut self, values: &[u64]) -> Self {
+        self.scalars.extend(values.iter().map(|&v| Scalar::Int(v)));
+        self
+    }
+    fn float(mut self, value: f32) -> Self {
+        self.scalars.push(Scalar::Float(value));
+        self
+    }
+    fn named(self, kernel: impl Into<String>) -> Option<Lowered> {
+        let call = KernelCall { kernel: kernel.into(), args: self.args, scalars: self.scalars };
+        Some(Lowered { calls: vec![call], scratch_bytes: vec![] })
+    }
+}
+
+/// Rows, and elements in a row, of a tensor of any rank.
+fn rows_of(o: &Operand) -> (u64, u64) {
+    match o.ty.rank() {
+        0 => (1, 1),
+        rank => (o.dim(0), (1..rank).map(|i| o.dim(i)).product()),
+    }
+}
+
+fn stride(o: &Operand) -> u64 {
+    o.row_stride
+}
+
+fn is(o: &Operand, dtype: DType) -> bool {
+    o.ty.dtype == dtype
+}
+
+fn is_f32(operands: &[&Operand]) -> bool {
+    operands.iter().all(|o| is(o, DType::F32))
+}
+
+/// `f32` or `bf16`, the types activations and weights have here.
+fn float(o: &Operand) -> Option<&'static str> {
+    match o.ty.dtype {
+        DType::F32 => Some("f32"),
+        DType::BF16 => Some("bf16"),
+        _ => None,
+    }
+}
+
+/// The shape scalars of a matrix product, when `x` has the type of the packed weight.
+fn matmul(x: &Operand, weight: &Operand) -> Option<(&'static str, [u64; 4])> {
+    let t = float(weight)?;
+    let fits = x.ty.dtype == weight.ty.dtype
+        && x.ty.rank() == 2
+        && weight.ty.layout == Layout::Panels;
+    fits.then(|| (t, [x.dim(0), weight.dim(0), weight.dim(1), stride(x)]))
+}
+
+pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Option<Lowered> {
+    let call = Call::new(operands.len(), results.len());
+    let out = results.first()?;
+    let (rows, n) = rows_of(out);
+    match (op, operands) {
+        (Op::Embed { .. }, [ids, table]) => {
+            let layout = match table.ty.layout {
+                Layout::Nd => "nd",
+                Layout::Panels => "panels",
+                Layout::Nz => return None,
+            };
+            let (w, o) = (float(table)?, float(out)?);
+            call.ints(&[ids.dim(0), table.dim(0), table.dim(1), stride(out)])
+                .named(format!("embed_{layout}_{w}_{o}"))
+        }
+        (Op::GatherRows {}, [x, _]) => call
+            .ints(&[rows, x.dim(0), n, stride(x), stride(out)])
+            .named(format!("gather_rows_{}", float(x)?)),
+        (Op::StoreRows {}, [state, x]) => {
+            let (rows, n) = rows_of(x);
+            let args = Call { args: vec![Arg::Operand(1), Arg::Operand(0)], scalars: vec![] };
+            args.ints(&[rows, n, stride(x)]).named(format!("store_rows_{}", float(state)?))
+        }
+        (Op::Cast { .. }, [x]) => call
+            .ints(&[rows, n, stride(x), stride(out)])
+            .named(format!("cast_{}_{}", float(x)?, float(out)?)),
+        // A reshape that reaches the target could not be expressed as a view.
+        (Op::Reshape { .. }, _) => None,
+        (Op::Add {} | Op::Mul {}, [a, b]) if is_f32(&[a, b]) => call
+            .ints(&[rows, n, stride(a), stride(b), stride(out)])
+            .named(format!("{}_f32", op.mnemonic())),
+        (Op::Silu {}, [x]) if is_f32(&[x]) => {
+            call.ints(&[rows, n, stride(x), stride(out)]).named("silu_f32")
+        }
+        (Op::AddBias {}, [x, bias]) if is_f32(&[x, bias]) && x.ty.rank() == 2 => {
+            call.ints(&[rows, n, stride(x), stride(out)]).named("add_bias_f32")
+        }
+        (Op::RmsNorm { eps, .. }, [x, weight]) if is(weight, DType::F32) => {
+            let width = weight.dim(0);
+            call.ints(&[rows, n / width, width, stride(x), stride(out)])
+                .float(*eps)
+                .named(format!("rms_norm_{}_{}", float(x)?, float(out)?))
+        }
+        (Op::AddRmsNorm { eps, .. }, [a, b, weight])
+            if is_f32(&[a, b, weight]) && a.ty.rank() == 2 =>
+        {
+            let normed = results.get(1)?;
+            call.ints(&[rows, n, stride(a), stride(b), stride(out), stride(normed)])
+                .float(*eps)
+                .named(format!("add_rms_norm_{}", float(normed)?))
+        }
+        (Op::SiluMul { .. }, [gate, up]) if is_f32(&[gate, up]) => call
+            .ints(&[rows, n, stride(gate), stride(up), stride(out)])
+            .named(format!("silu_mul_{}", float(out)?)),
+        (Op::Matmul { .. }, [x, weight]) => {
+            let (w, shape) = matmul(x, weight)?;
+            call.ints(&shape).ints(&[stride(out)]).named(format!("matmul_{w}_{}", float(out)?))
+        }
+        (Op::MatmulBias { .. }, [x, weight, bias]) if is(bias, DType::F32) => {
+            let (w, shape) = matmul(x, weight)?;
+            call.ints(&shape).ints(&[stride(out)]).named(format!("matmul_bias_{w}_{}", float(out)?))
+        }
+        (Op::MatmulSiluMul { block, .. }, [x, weight]) if 2 * block == Panels::WIDTH => {
+            let (w, [t, n, k, x_stride]) = matmul(x, weight)?;
+            call.ints(&[t, n / 2, k, x_stride, stride(out)])
+                .named(format!("matmul_silu_mul_{w}_{}", float(out)?))
+        }
+        (Op::MatmulArgmax {}, [x, weight]) => {
+            let (w, shape) = matmul(x, weight)?;
+            let panels = shape[1].div_ceil(Panels::WIDTH);
+            let mut call = call.ints(&shape);
+            call.args.push(Arg::Scratch(0));
+            let mut lowered = call.named(format!("matmul_argmax_{w}"))?;
+            lowered.scratch_bytes = vec![8 * shape[0] * panels];
+            Some(lowered)
+        }
+        (Op::Argmax {}, [x]) if is_f32(&[x]) => {
+            call.ints(&[x.dim(0), x.dim(1), stride(x)]).named("argmax_f32")
+        }
+        (Op::RopeTable { spec }, [positions]) => {
+            let mut call = call.ints(&[positions.dim(0), spec.dim / 2]);
+            call = call.float(spec.attention_factor());
+            for f in spec.inverse_frequencies() {
+                call = call.float(f as f32);
+            }
+            call.named("rope_table")
+        }
+        (Op::Rotary { interleaved }, [x, table]) if is_f32(&[x, table]) => call
+            .ints(&[x.dim(0), x.dim(1), x.dim(2), table.dim(1), u64::from(*interleaved)])
+            .ints(&[stride(x), stride(out)])
+            .named("rotary_f32"),
+        (Op::KvWrite {}, [state, k, v, _]) if is_f32(&[k, v]) => {
+            let args = Call { args: [1, 2, 3, 0].map(Arg::Operand).to_vec(), scalars: vec![] };
+            args.ints(&[k.dim(0), k.dim(1), k.dim(2), state.dim(3), stride(k), stride(v)])
+                .named(format!("kv_write_{}", float(state)?))
+        }
+        (Op::Attention { scale, .. }, [q, state, table, _]) if is_f32(&[q]) => call
+            .ints(&[q.dim(0), table.dim(0), table.dim(1), q.dim(1), state.dim(2), q.dim(2)])
+            .ints(&[state.dim(3)])
+            .float(*scale)
+            .ints(&[stride(q), stride(out)])
+            .named(format!("attention_{}_{}", float(state)?, float(out)?)),
+        // One rank: a collective moves nothing, but its result is a buffer of its own.
+        (Op::AllReduce { .. } | Op::AllGather { ranks: 1, .. }, [x]) => call
+            .ints(&[rows, n, stride(x), stride(out)])
+            .named(format!("copy_{}", float(x)?)),
+        _ => None,
+    }
+}

@@ -1,0 +1,72 @@
+//! The compile side: which kernel computes an op, and with which scalars. Names and argument orders
+//! are those of `KERNELS.md`.
+
+mod lower;
+
+use artifact::BuildTarget;
+use compiler::{LowerError, Lowered, Operand, Target};
+use ir::{Layout, Op};
+use passes::TargetInfo;
+
+/// Tokens in a KV block: as many as fill a 64-byte vector with one key component each.
+pub const KV_BLOCK_TOKENS: u32 = 16;
+
+/// Gate and up rows that alternate, half a panel of each.
+const GATE_UP_BLOCK: u64 = 32;
+
+/// The CPU as a compile target. Packed weights suit every instruction set, so one artifact runs on
+/// any CPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuTarget;
+
+impl Target for CpuTarget {
+    fn info(&self) -> TargetInfo {
+        let fused =
+            ["add_rms_norm", "silu_mul", "matmul_bias", "matmul_silu_mul", "matmul_argmax"];
+        TargetInfo {
+            name: "cpu".into(),
+            matmul_weight_layout: Layout::Panels,
+            gate_up_block: Some(GATE_UP_BLOCK),
+            fused_ops: fused.map(str::to_owned).to_vec(),
+        }
+    }
+
+    fn build_target(&self) -> BuildTarget {
+        BuildTarget {
+            device: "cpu".into(),
+            instruction_set: "portable".into(),
+            tensor_parallel: 1,
+            kv_block_tokens: KV_BLOCK_TOKENS,
+        }
+    }
+
+    fn arena_align(&self) -> u64 {
+        64
+    }
+
+    /// A page, so that pages of one weight can be released without touching its neighbours.
+    fn weight_align(&self) -> u64 {
+        4096
+    }
+
+    fn sources(&self) -> &'static [&'static str] {
+        &[include_str!("mod.rs"), include_str!("lower.rs"), include_str!("../../KERNELS.md")]
+    }
+
+    fn lower(
+        &self,
+        op: &Op,
+        operands: &[Operand],
+        results: &[Operand],
+    ) -> Result<Lowered, LowerError> {
+        lower::lower(op, operands, results).ok_or_else(|| {
+            let types: Vec<String> = operands.iter().map(|o| o.ty.to_string()).collect();
+            LowerError {
+                target: "cpu".into(),
+                op: op.mnemonic(),
+                operands: types.join(", "),
+                remedy: "choose --dtype bf16 or f32, or enable the pass that removes it",
+            }
+        })
+    }
+}

@@ -1,0 +1,432 @@
+//! `compile` in two halves: [`prepare`] decides everything and knows what it costs; then
+//! [`Prepared::write`] does the long work of packing weights.
+
+use crate::{
+    Buckets, CompileError, Target, buckets,
+    emit::{Emitted, PlanName, emit},
+    pack::WeightTable,
+    states::StateTable,
+};
+use artifact::{
+    BuildTarget, Checksum, FileEntry, Hasher, Kv, Manifest, Memory, Model, Phase, PlanEntry,
+    Provenance, Recorded, Writer,
+};
+use ir::{Bindings, Dim, Func, Module, Storage, Symbol};
+use std::{collections::BTreeMap, path::Path};
+use tensor::{TensorInfo, WeightSource};
+
+/// Symbols of the module, see [`prepare`].
+const ROWS: &str = "T";
+const TABLE_BLOCKS: &str = "W";
+const KV_BLOCKS: &str = "NB";
+const HIDDEN_ROWS: &str = "R";
+
+/// Contexts that the default KV memory holds for every running sequence.
+const DEFAULT_KV_TOKENS: u32 = 4096;
+
+/// How much KV memory to plan for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KvBudget {
+    /// 4,096 tokens for every running sequence or one longest context, whichever is more, as far
+    /// as the memory limit allows.
+    Default,
+    /// This many blocks.
+    Blocks(u32),
+    /// What weights and arena leave of this fraction of the memory limit.
+    Fraction(f64),
+}
+
+/// What to compile for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Decode batch sizes.
+    pub graph_bs: Vec<u32>,
+    /// The most sequences that decode at once; by default the largest batch size.
+    pub max_running_requests: Option<u32>,
+    /// Prefill chunk lengths.
+    pub prefill_chunks: Vec<u32>,
+    /// Context lengths that plans are sized for, beside the longest.
+    pub context_tiers: Vec<u32>,
+    /// Longest context; the model's own at most.
+    pub max_context: Option<u32>,
+    /// KV memory.
+    pub kv: KvBudget,
+    /// Bytes that weights, KV memory and arena may take together.
+    pub memory_limit: Option<u64>,
+    /// Passes to leave out.
+    pub disabled_passes: Vec<String>,
+    /// Stop after this many rewrites; `usize::MAX` in production.
+    pub rewrite_limit: usize,
+    /// Keep the text IR after every pass that changed something.
+    pub dump_ir: bool,
+    /// Options of other layers, recorded in the manifest.
+    pub config: BTreeMap<String, serde_json::Value>,
+}
+
+/// The checkpoint as the compiler sees it.
+pub struct Checkpoint<'a> {
+    /// Facts for the manifest.
+    pub model: Model,
+    /// Bytes of `config.json`, for the model hash.
+    pub config_json: Vec<u8>,
+    /// What is stored, for the model hash.
+    pub tensors: Vec<TensorInfo>,
+    /// Where weights come from.
+    pub weights: &'a dyn WeightSource,
+    /// Files that travel along, by name: tokenizer, chat template, generation defaults.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+/// Runs a finished but unpublished artifact to record reference tokens.
+pub type Recorder<'a> = &'a mut dyn FnMut(&Path) -> Result<Recorded, String>;
+
+/// A compiled model whose weights are not packed yet.
+pub struct Prepared {
+    /// Sizes and the reasons for them.
+    pub buckets: Buckets,
+    /// What the passes did.
+    pub report: passes::Report,
+    /// Plans in the order they are bound.
+    pub plans: Vec<PlanSummary>,
+    /// KV memory.
+    pub kv: Kv,
+    /// Bytes by kind.
+    pub memory: Memory,
+    emitted: Vec<Emitted>,
+    weights: WeightTable,
+    states: StateTable,
+    texts: Vec<(String, String)>,
+    build_target: BuildTarget,
+    weight_align: u64,
+    kernels_hash: Checksum,
+    passes_hash: Checksum,
+    config: BTreeMap<String, serde_json::Value>,
+    max_context: u32,
+}
+
+/// A plan in numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanSummary {
+    /// File stem.
+    pub name: String,
+    /// Kernel calls.
+    pub steps: usize,
+    /// Arena it needs.
+    pub arena_bytes: u64,
+    /// Bytes the same buffers take when none share memory.
+    pub unshared_bytes: u64,
+}
+
+/// Runs the passes, chooses the sizes and emits every plan. Reads no weight.
+///
+/// `module` has the functions `@decode`, `@prefill` and `@head` over the symbols `T` (rows of the
+/// step), `W` (blocks in a block table), `NB` (KV blocks with the spare one) and `R` (rows of the
+/// hidden-state memory).
+///
+/// # Errors
+/// [`CompileError`]; in particular when the memory limit is exceeded, with the plan that does.
+pub fn prepare(
+    module: Module,
+    model: &Model,
+    target: &dyn Target,
+    options: &Options,
+) -> Result<Prepared, CompileError> {
+    let build_target = target.build_target();
+    let block_tokens = build_target.kv_block_tokens;
+    let max_context = options.max_context.unwrap_or(model.max_context).min(model.max_context);
+    let buckets = buckets::choose(
+        &options.graph_bs,
+        options.max_running_requests,
+        &options.prefill_chunks,
+        &options.context_tiers,
+        max_context,
+        block_tokens,
+    );
+
+    let mut module = module;
+    let mut texts = Vec::new();
+    let report = run_passes(&mut module, target, options, &mut texts)?;
+
+    let build = |kv_blocks: u32| emit_all(&module, target, &buckets, block_tokens, kv_blocks);
+    let kv_block_bytes = kv_bytes_per_block(&module);
+    let trial = build(1)?;
+    let blocks = kv_blocks(options, &buckets, &trial, kv_block_bytes, max_context, block_tokens)?;
+    let All { emitted, weights, states } = build(blocks)?;
+    let memory = Memory {
+        weights_bytes: weights.bytes(),
+        state_bytes: states.bytes(),
+        arena_bytes: emitted.iter().map(|e| e.plan.arena_bytes).max().unwrap_or(0),
+    };
+    check_fit(&emitted, &memory, options.memory_limit)?;
+
+    let plans = emitted.iter().map(summary).collect();
+    let mut passes_hash = Hasher::default();
+    for (name, source) in passes::sources() {
+        passes_hash.update(name.as_bytes());
+        passes_hash.update(source.as_bytes());
+    }
+    for pass in &report.passes {
+        passes_hash.update(format!("{} {} {}\n", pass.pass, pass.func, pass.fired).as_bytes());
+    }
+    let mut kernels_hash = Hasher::default();
+    for source in target.sources() {
+        kernels_hash.update(source.as_bytes());
+    }
+    Ok(Prepared {
+        kv: Kv { block_tokens, blocks, bytes_per_token: kv_block_bytes / u64::from(block_tokens) },
+        memory,
+        plans,
+        emitted,
+        weights,
+        states,
+        texts,
+        report,
+        build_target,
+        weight_align: target.weight_align(),
+        kernels_hash: kernels_hash.finish(),
+        passes_hash: passes_hash.finish(),
+        config: effective_config(options, &buckets, max_context, blocks),
+        buckets,
+        max_context,
+    })
+}
+
+struct All {
+    emitted: Vec<Emitted>,
+    weights: WeightTable,
+    states: StateTable,
+}
+
+/// Runs the default pipeline and collects the texts that travel with the artifact.
+fn run_passes(
+    module: &mut Module,
+    target: &dyn Target,
+    options: &Options,
+    texts: &mut Vec<(String, String)>,
+) -> Result<passes::Report, CompileError> {
+    let mut dump = |index: usize, pass: &str, text: &str| {
+        texts.push((format!("ir/passes/{index:02}-{pass}.ir"), text.to_owned()));
+    };
+    let mut pass_options = passes::Options {
+        rewrite_limit: options.rewrite_limit,
+        disabled: options.disabled_passes.clone(),
+        dump: if options.dump_ir { Some(&mut dump) } else { None },
+    };
+    let stages = passes::default_pipeline();
+    let report = passes::run(module, &stages, &mut pass_options, &target.info())?;
+    for func in &module.funcs {
+        texts.push((format!("ir/{}.ir", func.name), ir::text::print(func)));
+    }
+    texts.push(("passes.txt".into(), report.clone().without_times().to_string()));
+    Ok(report)
+}
+
+/// Emits every plan: decode, prefill, head, each for every tier and size, so that the weight file
+/// is in the order decode reads it.
+fn emit_all(
+    module: &Module,
+    target: &dyn Target,
+    buckets: &Buckets,
+    block_tokens: u32,
+    kv_blocks: u32,
+) -> Result<All, CompileError> {
+    let func = |name: &'static str| module.func(name).ok_or(CompileError::NoFunction(name));
+    let hidden_rows = buckets.prefill.last().copied().unwrap_or(1);
+    let shared = Bindings::from([
+        (Symbol::new(KV_BLOCKS), u64::from(kv_blocks) + 1),
+        (Symbol::new(HIDDEN_ROWS), u64::from(hidden_rows)),
+    ]);
+    let states = StateTable::new(module, &shared);
+    let mut weights = WeightTable::default();
+    let mut emitted = Vec::new();
+    let mut add = |func: &Func, phase: Phase, rows: u32, tier: u32| {
+        let mut bindings = shared.clone();
+        bindings.insert(Symbol::new(ROWS), u64::from(rows));
+        bindings.insert(Symbol::new(TABLE_BLOCKS), u64::from(tier / block_tokens));
+        let special = passes::specialise(func, &bindings)?;
+        let name = match phase {
+            Phase::Head => format!("{phase}-bs{rows}"),
+            Phase::Decode => format!("{phase}-bs{rows}-ctx{tier}"),
+            Phase::Prefill => format!("{phase}-len{rows}-ctx{tier}"),
+        };
+        let name = PlanName { name, phase, rows, context_tokens: tier };
+        emitted.push(emit(&special, name, target, &mut weights, &states)?);
+        Ok::<_, CompileError>(())
+    };
+    for (phase, name, sizes) in
+        [(Phase::Decode, "decode", &buckets.decode), (Phase::Prefill, "prefill", &buckets.prefill)]
+    {
+        for &tier in &buckets.tiers {
+            for &rows in sizes {
+                add(func(name)?, phase, rows, tier)?;
+            }
+        }
+    }
+    for &rows in &buckets.head {
+        add(func("head")?, Phase::Head, rows, 0)?;
+    }
+    Ok(All { emitted, weights, states })
+}
+
+fn summary(e: &Emitted) -> PlanSummary {
+    PlanSummary {
+        name: e.plan.name.clone(),
+        steps: e.plan.steps.len(),
+        arena_bytes: e.plan.arena_bytes,
+        unshared_bytes: e.unshared_bytes,
+    }
+}
+
+/// Bytes of one KV block over all layers.
+fn kv_bytes_per_block(module: &Module) -> u64 {
+    let one = Bindings::from([(Symbol::new(KV_BLOCKS), 1)]);
+    let Some(func) = module.func("decode") else { return 0 };
+    let caches = func
+        .params
+        .iter()
+        .map(|&p| &func.values[p].ty)
+        .filter(|ty| ty.storage == Storage::State && ty.dims.contains(&Dim::sym(KV_BLOCKS)));
+    caches.filter_map(|ty| ty.bind(&one).bytes()).sum()
+}
+
+fn kv_blocks(
+    options: &Options,
+    buckets: &Buckets,
+    trial: &All,
+    block_bytes: u64,
+    max_context: u32,
+    block_tokens: u32,
+) -> Result<u32, CompileError> {
+    let arena = trial.emitted.iter().map(|e| e.plan.arena_bytes).max().unwrap_or(0);
+    let others = trial.weights.bytes() + trial.states.bytes() + arena;
+    // The trial's states hold one block and the spare one.
+    let fixed = others.saturating_sub(block_bytes);
+    let fit = |limit: u64| {
+        u32::try_from(limit.saturating_sub(fixed) / block_bytes.max(1)).unwrap_or(u32::MAX)
+    };
+    let one_context = max_context.div_ceil(block_tokens);
+    let running = buckets.decode.last().copied().unwrap_or(1);
+    let each = max_context.min(DEFAULT_KV_TOKENS).div_ceil(block_tokens);
+    let wanted = one_context.max(running.saturating_mul(each));
+    match (options.kv, options.memory_limit) {
+        (KvBudget::Blocks(n), _) => Ok(n.max(1)),
+        (KvBudget::Fraction(f), Some(limit)) => Ok(fit((limit as f64 * f) as u64).max(1)),
+        (_, None) => Ok(wanted),
+        // Too few for one context is left to the check of the whole, which names what is too big.
+        (KvBudget::Default, Some(limit)) => Ok(wanted.min(fit(limit)).max(one_context)),
+    }
+}
+
+fn check_fit(emitted: &[Emitted], memory: &Memory, limit: Option<u64>) -> Result<(), CompileError> {
+    let Some(limit_bytes) = limit else { return Ok(()) };
+    for e in emitted {
+        let arena_bytes = e.plan.arena_bytes;
+        let needed_bytes = memory.weights_bytes + memory.state_bytes + arena_bytes;
+        if needed_bytes > limit_bytes {
+            return Err(CompileError::DoesNotFit {
+                plan: e.plan.name.clone(),
+                needed_bytes,
+                weights_bytes: memory.weights_bytes,
+                state_bytes: memory.state_bytes,
+                arena_bytes,
+                limit_bytes,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn effective_config(
+    options: &Options,
+    buckets: &Buckets,
+    max_context: u32,
+    kv_blocks: u32,
+) -> BTreeMap<String, serde_json::Value> {
+    let mut config = options.config.clone();
+    let mut set = |key: &str, value: serde_json::Value| config.insert(key.to_owned(), value);
+    set("graph_bs", buckets.decode.clone().into());
+    set("prefill_chunks", buckets.prefill.clone().into());
+    set("context_tiers", buckets.tiers.clone().into());
+    set("max_context", max_context.into());
+    set("kv_blocks", kv_blocks.into());
+    set("memory_limit_bytes", options.memory_limit.into());
+    set("disabled_passes", options.disabled_passes.clone().into());
+    if options.rewrite_limit != usize::MAX {
+        set("rewrite_limit", options.rewrite_limit.into());
+    }
+    config
+}
+
+impl Prepared {
+    /// Packs the weights and writes the artifact at `out`, which appears whole or not at all.
+    /// `progress` gets the bytes of weights written so far, out of [`Memory::weights_bytes`].
+    ///
+    /// # Errors
+    /// [`CompileError`] when reading, writing or recording fails.
+    pub fn write(
+        self,
+        checkpoint: &Checkpoint<'_>,
+        out: &Path,
+        progress: &mut dyn FnMut(u64),
+        recorder: Option<Recorder<'_>>,
+    ) -> Result<Manifest, CompileError> {
+        let writer = Writer::create(out)?;
+        let mut plans = Vec::with_capacity(self.emitted.len());
+        for e in &self.emitted {
+            plans.push(PlanEntry {
+                file: writer.plan(&e.plan)?,
+                phase: e.plan.phase,
+                rows: e.plan.rows,
+                context_tokens: e.plan.context_tokens,
+                arena_bytes: e.plan.arena_bytes,
+                unshared_bytes: e.unshared_bytes,
+                steps: e.plan.steps.len() as u32,
+            });
+        }
+        let mut files: Vec<FileEntry> = Vec::new();
+        for (path, bytes) in &checkpoint.files {
+            files.push(writer.file(path, bytes)?);
+        }
+        for (path, text) in &self.texts {
+            files.push(writer.file(path, text.as_bytes())?);
+        }
+        let mut stream = writer.stream("weights/weights.bin")?;
+        self.weights.write(checkpoint.weights, &mut stream, self.weight_align, progress)?;
+        let weights_file = stream.finish()?;
+
+        let mut model_hash = Hasher::default();
+        model_hash.update(&checkpoint.config_json);
+        for t in &checkpoint.tensors {
+            model_hash.update(format!("{} {} {:?}\n", t.name, t.dtype, t.dims).as_bytes());
+        }
+        model_hash.update(weights_file.checksum.to_string().as_bytes());
+        let mut manifest = Manifest {
+            format_version: artifact::FORMAT_VERSION,
+            target: self.build_target,
+            model: Model { max_context: self.max_context, ..checkpoint.model.clone() },
+            provenance: Provenance {
+                compiler: concat!("precast ", env!("CARGO_PKG_VERSION")).into(),
+                model_hash: model_hash.finish(),
+                passes_hash: self.passes_hash,
+                kernels_hash: self.kernels_hash,
+            },
+            config: self.config,
+            max_running_requests: self.buckets.decode.last().copied().unwrap_or(1),
+            buckets: self.buckets.notes,
+            plans,
+            kv: self.kv,
+            memory: self.memory,
+            states: self.states.into_entries(),
+            weights_file,
+            weights: self.weights.entries().to_vec(),
+            files,
+            recorded: None,
+        };
+        if let Some(record) = recorder {
+            writer.manifest(&manifest)?;
+            manifest.recorded = Some(record(writer.staging()).map_err(CompileError::Record)?);
+        }
+        writer.finish(&manifest)?;
+        Ok(manifest)
+    }
+}

@@ -1,0 +1,92 @@
+//! Why a model cannot be compiled.
+
+use crate::LowerError;
+use artifact::{ArtifactError, PlanError};
+use ir::DType;
+use tensor::WeightError;
+
+/// Why a model cannot be compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// A pass cannot run or broke the program.
+    #[error(transparent)]
+    Passes(#[from] passes::BrokenPass),
+    /// The program cannot be specialised.
+    #[error(transparent)]
+    Specialise(#[from] passes::SpecialiseError),
+    /// The target cannot compute an op.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// A constant that is no expression the weight packer evaluates.
+    #[error("constant %{value} cannot be packed: {why}")]
+    ConstantFolding {
+        /// The value.
+        value: String,
+        /// What stands in the way.
+        why: String,
+    },
+    /// A conversion between element types that does not exist.
+    #[error("weights of type {from} cannot be converted to {to}; choose another --dtype")]
+    Conversion {
+        /// Stored type.
+        from: DType,
+        /// Wanted type.
+        to: DType,
+    },
+    /// A returned value that is not a dense result.
+    #[error("@{func} returns %{value}, which is not a dense tensor of its own")]
+    Output {
+        /// The function.
+        func: String,
+        /// The value.
+        value: String,
+    },
+    /// A state that no function declares.
+    #[error("@{func} uses the state %{state}, which has no memory")]
+    UnknownState {
+        /// The function.
+        func: String,
+        /// The state.
+        state: String,
+    },
+    /// A function that every model has is missing.
+    #[error("the model has no function @{0}")]
+    NoFunction(&'static str),
+    /// The placement failed its check: a fault of the compiler.
+    #[error("plan {plan}: {source}; this is a fault of the compiler, please report it")]
+    Placement {
+        /// The plan.
+        plan: String,
+        /// What is wrong.
+        source: PlanError,
+    },
+    /// More memory than there is.
+    #[error(
+        "{plan} needs {needed_bytes} bytes (weights {weights_bytes}, KV and hidden states {state_bytes}, \
+         arena {arena_bytes}) but the limit is {limit_bytes}; lower --max-context, --kv-blocks or \
+         --graph-bs, or raise --memory"
+    )]
+    DoesNotFit {
+        /// The plan that needs most.
+        plan: String,
+        /// Everything together.
+        needed_bytes: u64,
+        /// Packed weights.
+        weights_bytes: u64,
+        /// Persistent memory.
+        state_bytes: u64,
+        /// The plan's arena.
+        arena_bytes: u64,
+        /// What there is.
+        limit_bytes: u64,
+    },
+    /// Reading the checkpoint failed.
+    #[error(transparent)]
+    Weights(#[from] WeightError),
+    /// Writing the artifact failed.
+    #[error(transparent)]
+    Artifact(#[from] ArtifactError),
+    /// The run that records reference tokens failed.
+    #[error("recording reference tokens: {0}")]
+    Record(String),
+}
