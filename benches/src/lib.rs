@@ -1,1 +1,3 @@
-//! benches
+//! What the benchmarks share: random checkpoints in the shape of released models.
+
+pub mod checkpoint;

@@ -3,7 +3,6 @@
 use crate::{
     config::{Config, take_eos},
     error::{ModelError, STORED, TensorProblem},
-    family,
     fields::Fields,
     info::ModelInfo,
     source::{Opened, SafetensorsSource},
@@ -43,7 +42,7 @@ impl Checkpoint {
     /// the stored tensors are not exactly those of the configured model.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, ModelError> {
         let dir = dir.as_ref();
-        let config = family::parse(Fields::read(&dir.join("config.json"))?)?;
+        let config = Config::read(&dir.join("config.json"))?;
         let eos_token_ids = match eos_of_generation(dir, &config)? {
             Some(ids) => ids,
             None => config.eos_token_ids.clone(),

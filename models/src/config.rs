@@ -1,8 +1,9 @@
 //! A parsed `config.json` of a dense decoder.
 
-use crate::{error::ModelError, fields::Fields, rope};
+use crate::{error::ModelError, family, fields::Fields, rope};
 use ir::RopeSpec;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Keys that cannot change what the model computes.
 const IGNORABLE: &[&str] = &[
@@ -88,6 +89,25 @@ pub struct Config {
     pub qk_norm: bool,
     /// Ids that end a text; those of `generation_config.json` go before these.
     pub eos_token_ids: Vec<u32>,
+}
+
+impl Config {
+    /// Reads a `config.json`.
+    ///
+    /// # Errors
+    /// [`ModelError`] when the file cannot be read, names an unknown model, lacks a key, or holds a
+    /// key or value that is not supported.
+    pub fn read(path: &Path) -> Result<Self, ModelError> {
+        family::parse(Fields::read(path)?)
+    }
+
+    /// [`Config::read`] of `text`; `path` is for errors.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, ModelError> {
+        family::parse(Fields::parse(path, text)?)
+    }
 }
 
 /// Size of a head where the file names none.

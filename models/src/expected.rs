@@ -44,8 +44,8 @@ impl Config {
         ]
     }
 
-    /// Every tensor of the model with its shape.
-    pub(crate) fn tensors(&self) -> Vec<(String, Vec<u64>)> {
+    /// Every tensor of the model with its shape, a tied head once.
+    pub fn tensors(&self) -> Vec<(String, Vec<u64>)> {
         let (h, v) = (self.hidden, self.vocab_size);
         let mut all = vec![
             (names::EMBED.to_owned(), vec![v, h]),

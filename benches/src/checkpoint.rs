@@ -1,0 +1,423 @@
+//! Random checkpoints in the shape of released models, for measurements that need no download.
+
+use anyhow::{Context, Result};
+use half::bf16;
+use models::Config;
+use serde_json::{Map, Value, json};
+use std::{
+    fs::{self, File},
+    io::{BufWriter, Write},
+    path::Path,
+};
+
+/// Sizes of a dense decoder.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Class named in `config.json`, one of [`models::supported_architectures`].
+    pub architecture: &'static str,
+    /// `model_type` that belongs to it.
+    pub model_type: &'static str,
+    /// Width of the residual stream.
+    pub hidden: u64,
+    /// Decoder layers.
+    pub layers: u64,
+    /// Query heads.
+    pub heads: u64,
+    /// Key and value heads.
+    pub kv_heads: u64,
+    /// Channels of a head.
+    pub head_dim: u64,
+    /// Width between the halves of the feed-forward block.
+    pub intermediate: u64,
+    /// Rows of the embedding, at least [`TOKENS`].
+    pub vocab_size: u64,
+    /// Longest context in tokens.
+    pub max_position: u64,
+    /// Base of the rotary wavelengths.
+    pub rope_theta: f64,
+    /// Whether the head is the embedding table.
+    pub tied: bool,
+    /// Begin another file before one would hold more bytes of weights than this.
+    pub shard_bytes: Option<u64>,
+}
+
+impl Shape {
+    /// Qwen2.5-0.5B.
+    pub fn qwen2_5_0_5b() -> Self {
+        Self {
+            architecture: "Qwen2ForCausalLM",
+            model_type: "qwen2",
+            hidden: 896,
+            layers: 24,
+            heads: 14,
+            kv_heads: 2,
+            head_dim: 64,
+            intermediate: 4864,
+            vocab_size: 151_936,
+            max_position: 32_768,
+            rope_theta: 1e6,
+            tied: true,
+            shard_bytes: None,
+        }
+    }
+
+    /// Qwen3-0.6B.
+    pub fn qwen3_0_6b() -> Self {
+        Self {
+            architecture: "Qwen3ForCausalLM",
+            model_type: "qwen3",
+            hidden: 1024,
+            layers: 28,
+            heads: 16,
+            kv_heads: 8,
+            head_dim: 128,
+            intermediate: 3072,
+            vocab_size: 151_936,
+            max_position: 40_960,
+            rope_theta: 1e6,
+            tied: true,
+            shard_bytes: None,
+        }
+    }
+
+    fn config(&self) -> Value {
+        json!({
+            "architectures": [self.architecture],
+            "model_type": self.model_type,
+            "hidden_act": "silu",
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "intermediate_size": self.intermediate,
+            "vocab_size": self.vocab_size,
+            "max_position_embeddings": self.max_position,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": self.rope_theta,
+            "tie_word_embeddings": self.tied,
+            "torch_dtype": "bfloat16",
+            "bos_token_id": END_OF_TEXT,
+            "eos_token_id": END_OF_TURN,
+        })
+    }
+}
+
+/// Ids that the tokenizer of a random checkpoint knows: the bytes, then the special tokens.
+pub const TOKENS: u64 = 256 + SPECIAL.len() as u64;
+
+const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+const END_OF_TEXT: u64 = 256;
+const END_OF_TURN: u64 = 258;
+
+/// Writes a bfloat16 checkpoint to `dir`, which is created: configuration, a byte-level tokenizer
+/// with a ChatML template, and weights. Matrices and biases are drawn from N(0, 0.02), norm weights
+/// from N(1, 0.02). The same shape and seed give the same weights, however they are sharded.
+///
+/// # Errors
+/// When a file cannot be written, or `models` does not support the shape.
+pub fn write_random(dir: &Path, shape: &Shape, seed: u64) -> Result<()> {
+    anyhow::ensure!(shape.vocab_size >= TOKENS, "`vocab_size` must be at least {TOKENS}");
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    write_json(dir, "config.json", &shape.config())?;
+    write_json(
+        dir,
+        "generation_config.json",
+        &json!({ "eos_token_id": [END_OF_TURN, END_OF_TEXT], "pad_token_id": END_OF_TEXT }),
+    )?;
+    write_json(dir, "tokenizer.json", &tokenizer())?;
+    write_json(dir, "tokenizer_config.json", &tokenizer_config())?;
+
+    let tensors: Vec<Tensor> = Config::read(&dir.join("config.json"))?
+        .tensors()
+        .into_iter()
+        .enumerate()
+        .map(|(i, (name, dims))| {
+            let elements = dims.iter().product();
+            Tensor { name, dims, elements, seed: seed ^ mix(i as u64 + 1) }
+        })
+        .collect();
+    let shards = sharded(tensors, shape.shard_bytes.unwrap_or(u64::MAX));
+    let values = bell();
+    if let [only] = &shards[..] {
+        return write_shard(&dir.join("model.safetensors"), only, &values);
+    }
+    let mut places = Map::new();
+    for (i, shard) in shards.iter().enumerate() {
+        let file = format!("model-{:05}-of-{:05}.safetensors", i + 1, shards.len());
+        write_shard(&dir.join(&file), shard, &values)?;
+        places.extend(shard.iter().map(|t| (t.name.clone(), json!(file))));
+    }
+    let total: u64 = shards.iter().flatten().map(Tensor::bytes).sum();
+    let index = json!({ "metadata": { "total_size": total }, "weight_map": places });
+    write_json(dir, "model.safetensors.index.json", &index)
+}
+
+struct Tensor {
+    name: String,
+    dims: Vec<u64>,
+    elements: u64,
+    seed: u64,
+}
+
+impl Tensor {
+    fn bytes(&self) -> u64 {
+        2 * self.elements
+    }
+}
+
+/// Cuts `tensors` into runs of at most `limit` bytes; a tensor that is larger gets its own.
+fn sharded(tensors: Vec<Tensor>, limit: u64) -> Vec<Vec<Tensor>> {
+    let mut shards: Vec<Vec<Tensor>> = Vec::new();
+    let mut filled = 0;
+    for tensor in tensors {
+        let fits = filled + tensor.bytes() <= limit;
+        match shards.last_mut().filter(|_| fits) {
+            Some(shard) => {
+                filled += tensor.bytes();
+                shard.push(tensor);
+            }
+            None => {
+                filled = tensor.bytes();
+                shards.push(vec![tensor]);
+            }
+        }
+    }
+    shards
+}
+
+fn write_shard(path: &Path, tensors: &[Tensor], values: &[bf16]) -> Result<()> {
+    let mut header = Map::new();
+    let mut at = 0;
+    for t in tensors {
+        let place =
+            json!({ "dtype": "BF16", "shape": t.dims, "data_offsets": [at, at + t.bytes()] });
+        header.insert(t.name.clone(), place);
+        at += t.bytes();
+    }
+    let mut header = Value::Object(header).to_string();
+    // The format wants the data to begin at a multiple of eight bytes.
+    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+
+    let write = || -> std::io::Result<()> {
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(header.as_bytes())?;
+        for t in tensors {
+            write_values(&mut out, t, values)?;
+        }
+        out.flush()
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+fn write_values(out: &mut impl Write, tensor: &Tensor, values: &[bf16]) -> std::io::Result<()> {
+    const PIECE: usize = 1 << 16;
+    let centred_on_one = tensor.name.ends_with("norm.weight");
+    let mut state = tensor.seed;
+    let mut piece = Vec::with_capacity(2 * PIECE);
+    let mut left = tensor.elements as usize;
+    while left > 0 {
+        piece.clear();
+        let n = left.min(PIECE);
+        for _ in 0..n.div_ceil(4) {
+            state = state.wrapping_add(GOLDEN);
+            let random = mix(state);
+            for lane in 0..4 {
+                let drawn = values[(random >> (16 * lane)) as usize % values.len()];
+                let value =
+                    if centred_on_one { bf16::from_f32(1.0 + drawn.to_f32()) } else { drawn };
+                piece.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+        out.write_all(&piece[..2 * n])?;
+        left -= n;
+    }
+    Ok(())
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The output function of SplitMix64 (Steele, Lea, Flood 2014).
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// 65,536 draws from N(0, 0.02) by Box and Muller, in pairs of opposite sign so that their mean is
+/// zero. A weight is one of them, picked at random: two bytes of randomness instead of a logarithm.
+fn bell() -> Vec<bf16> {
+    const DEVIATION: f64 = 0.02;
+    let uniform = |i: u64| (mix(i.wrapping_mul(GOLDEN)) >> 11) as f64 / (1u64 << 53) as f64;
+    let draw = |i: u64| {
+        let radius = (-2.0 * (1.0 - uniform(2 * i + 1)).ln()).sqrt();
+        let value = DEVIATION * radius * (std::f64::consts::TAU * uniform(2 * i + 2)).cos();
+        bf16::from_f64(value)
+    };
+    (0..1 << 15).map(draw).flat_map(|v| [v, -v]).collect()
+}
+
+fn write_json(dir: &Path, name: &str, value: &Value) -> Result<()> {
+    let path = dir.join(name);
+    let text = serde_json::to_string_pretty(value)?;
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// A byte-level BPE tokenizer without merges: one token for each byte.
+fn tokenizer() -> Value {
+    let vocab: Map<String, Value> =
+        byte_alphabet().into_iter().enumerate().map(|(id, c)| (c.to_string(), json!(id))).collect();
+    let special = |(i, text): (usize, &&str)| {
+        json!({
+            "id": 256 + i, "content": text, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true,
+        })
+    };
+    json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": SPECIAL.iter().enumerate().map(special).collect::<Vec<_>>(),
+        "normalizer": null,
+        "pre_tokenizer": {
+            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false,
+        },
+        "post_processor": null,
+        "decoder": {
+            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false,
+        },
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "ignore_merges": false, "vocab": vocab, "merges": [],
+        },
+    })
+}
+
+fn tokenizer_config() -> Value {
+    json!({
+        "tokenizer_class": "Qwen2Tokenizer",
+        "add_bos_token": false,
+        "bos_token": null,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "chat_template": "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' \
+            + message.content + '<|im_end|>' + '\\n' }}{%- endfor %}\
+            {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}",
+    })
+}
+
+/// The character that stands for each byte in byte-level vocabularies: itself where it is visible
+/// Latin-1, otherwise the next free one from U+0100 on.
+fn byte_alphabet() -> Vec<char> {
+    let mut next = 0x100;
+    (0..=255u8)
+        .map(|b| match b {
+            b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(b),
+            _ => {
+                next += 1;
+                char::from_u32(next - 1).expect("far below the surrogates")
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use tensor::WeightSource;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let id = std::process::id();
+            Self(std::env::temp_dir().join(format!("precast-benches-{name}-{id}")))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn small() -> Shape {
+        Shape {
+            hidden: 64,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 16,
+            intermediate: 96,
+            vocab_size: 320,
+            ..Shape::qwen3_0_6b()
+        }
+    }
+
+    fn written(name: &str, shape: &Shape, seed: u64) -> (Scratch, models::Checkpoint) {
+        let scratch = Scratch::new(name);
+        write_random(&scratch.0, shape, seed).unwrap();
+        let checkpoint = models::Checkpoint::open(&scratch.0).unwrap();
+        (scratch, checkpoint)
+    }
+
+    fn bytes(checkpoint: &models::Checkpoint) -> Vec<u8> {
+        let mut all = Vec::new();
+        for tensor in checkpoint.source().tensors() {
+            checkpoint.source().stream(&tensor.name, |b| all.extend_from_slice(b)).unwrap();
+        }
+        all
+    }
+
+    #[test]
+    fn sharding_does_not_change_a_weight_and_the_seed_does() {
+        let (_one, single) = written("single", &small(), 1);
+        let cut = Shape { shard_bytes: Some(20_000), ..small() };
+        let (two, sharded) = written("sharded", &cut, 1);
+        let (_three, other) = written("other", &small(), 2);
+        assert!(!two.0.join("model.safetensors").exists());
+        assert_eq!(bytes(&single), bytes(&sharded));
+        assert_ne!(bytes(&single), bytes(&other));
+    }
+
+    #[test]
+    fn weights_have_the_stated_distribution() {
+        let (_dir, checkpoint) = written("bell", &small(), 3);
+        let values = |name: &str| -> Vec<f64> {
+            let mut raw = vec![0; checkpoint.source().info(name).unwrap().bytes() as usize];
+            checkpoint.source().read(name, 0, &mut raw).unwrap();
+            raw.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f64()).collect()
+        };
+        let moments = |v: &[f64]| {
+            let mean = v.iter().sum::<f64>() / v.len() as f64;
+            let square = v.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / v.len() as f64;
+            (mean, square.sqrt())
+        };
+        let (mean, deviation) = moments(&values("model.embed_tokens.weight"));
+        assert!(mean.abs() < 1e-3 && (deviation - 0.02).abs() < 1e-3, "{mean} {deviation}");
+        let (mean, _) = moments(&values("model.norm.weight"));
+        assert!((mean - 1.0).abs() < 0.02, "{mean}");
+    }
+
+    #[test]
+    fn released_shapes_have_the_published_sizes() {
+        for (shape, parameters) in
+            [(Shape::qwen2_5_0_5b(), 494_032_768), (Shape::qwen3_0_6b(), 596_049_920)]
+        {
+            let text = shape.config().to_string();
+            let config = Config::parse(Path::new("config.json"), text.as_bytes()).unwrap();
+            let count = |(_, dims): &(String, Vec<u64>)| dims.iter().product::<u64>();
+            assert_eq!(config.tensors().iter().map(count).sum::<u64>(), parameters);
+        }
+    }
+
+    #[test]
+    fn every_byte_has_its_own_character() {
+        let alphabet: std::collections::BTreeSet<char> = byte_alphabet().into_iter().collect();
+        assert_eq!(alphabet.len(), 256);
+        assert!(alphabet.contains(&'Ġ') && alphabet.contains(&'Ċ'));
+    }
+}
