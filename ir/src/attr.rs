@@ -38,11 +38,7 @@ impl FromStr for Dims {
         if inner.trim().is_empty() {
             return Ok(Dims(Vec::new()));
         }
-        inner
-            .split(',')
-            .map(dim)
-            .collect::<Result<_, _>>()
-            .map(Dims)
+        inner.split(',').map(dim).collect::<Result<_, _>>().map(Dims)
     }
 }
 
@@ -107,12 +103,7 @@ impl RopeSpec {
         match self.scaling {
             RopeScaling::None => base.collect(),
             RopeScaling::Linear { factor } => base.map(|f| f / f64::from(factor)).collect(),
-            RopeScaling::Llama3 {
-                factor,
-                low_freq,
-                high_freq,
-                original,
-            } => {
+            RopeScaling::Llama3 { factor, low_freq, high_freq, original } => {
                 let (factor, original) = (f64::from(factor), original as f64);
                 let (low, high) = (f64::from(low_freq), f64::from(high_freq));
                 base.map(|f| {
@@ -128,14 +119,7 @@ impl RopeSpec {
                 })
                 .collect()
             }
-            RopeScaling::Yarn {
-                factor,
-                beta_fast,
-                beta_slow,
-                original,
-                truncate,
-                ..
-            } => {
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, original, truncate, .. } => {
                 let correction = |beta: f32| {
                     dim * (original as f64 / (2.0 * PI * f64::from(beta))).ln() / (2.0 * theta.ln())
                 };
@@ -160,9 +144,7 @@ impl RopeSpec {
     /// Factor on cosine and sine.
     pub fn attention_factor(&self) -> f32 {
         match self.scaling {
-            RopeScaling::Yarn {
-                attention_factor, ..
-            } => attention_factor,
+            RopeScaling::Yarn { attention_factor, .. } => attention_factor,
             _ => 1.0,
         }
     }
@@ -176,12 +158,7 @@ impl fmt::Display for RopeSpec {
         match self.scaling {
             RopeScaling::None => {}
             RopeScaling::Linear { factor } => write!(f, ",linear={factor}")?,
-            RopeScaling::Llama3 {
-                factor,
-                low_freq,
-                high_freq,
-                original,
-            } => {
+            RopeScaling::Llama3 { factor, low_freq, high_freq, original } => {
                 write!(f, ",llama3={factor}:{low_freq}:{high_freq}:{original}")?;
             }
             RopeScaling::Yarn {
@@ -203,30 +180,17 @@ impl fmt::Display for RopeSpec {
 impl FromStr for RopeSpec {
     type Err = ParseAttrError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let bad = || {
-            ParseAttrError(format!(
-                "`{s}` is not a rope(theta=..,dim=..) specification"
-            ))
-        };
-        let inner = s
-            .strip_prefix("rope(")
-            .and_then(|s| s.strip_suffix(')'))
-            .ok_or_else(bad)?;
+        let bad = || ParseAttrError(format!("`{s}` is not a rope(theta=..,dim=..) specification"));
+        let inner = s.strip_prefix("rope(").and_then(|s| s.strip_suffix(')')).ok_or_else(bad)?;
         let (mut theta, mut dim, mut scaling) = (None, None, RopeScaling::None);
         for field in inner.split(',') {
             let (key, value) = field.split_once('=').ok_or_else(bad)?;
             let parts: Vec<&str> = value.split(':').collect();
             let number = |i: usize| -> Result<f32, ParseAttrError> {
-                parts
-                    .get(i)
-                    .and_then(|p| p.trim().parse().ok())
-                    .ok_or_else(bad)
+                parts.get(i).and_then(|p| p.trim().parse().ok()).ok_or_else(bad)
             };
             let whole = |i: usize| -> Result<u64, ParseAttrError> {
-                parts
-                    .get(i)
-                    .and_then(|p| p.trim().parse().ok())
-                    .ok_or_else(bad)
+                parts.get(i).and_then(|p| p.trim().parse().ok()).ok_or_else(bad)
             };
             match (key.trim(), parts.len()) {
                 ("theta", 1) => theta = Some(number(0)?),
@@ -253,11 +217,7 @@ impl FromStr for RopeSpec {
                 _ => return Err(bad()),
             }
         }
-        Ok(RopeSpec {
-            theta: theta.ok_or_else(bad)?,
-            dim: dim.ok_or_else(bad)?,
-            scaling,
-        })
+        Ok(RopeSpec { theta: theta.ok_or_else(bad)?, dim: dim.ok_or_else(bad)?, scaling })
     }
 }
 
@@ -270,12 +230,7 @@ mod tests {
         let specs = [
             RopeScaling::None,
             RopeScaling::Linear { factor: 4.0 },
-            RopeScaling::Llama3 {
-                factor: 8.0,
-                low_freq: 1.0,
-                high_freq: 4.0,
-                original: 8192,
-            },
+            RopeScaling::Llama3 { factor: 8.0, low_freq: 1.0, high_freq: 4.0, original: 8192 },
             RopeScaling::Yarn {
                 factor: 40.0,
                 beta_fast: 32.0,
@@ -286,11 +241,7 @@ mod tests {
             },
         ];
         for scaling in specs {
-            let spec = RopeSpec {
-                theta: 1e6,
-                dim: 64,
-                scaling,
-            };
+            let spec = RopeSpec { theta: 1e6, dim: 64, scaling };
             assert_eq!(spec.to_string().parse(), Ok(spec));
         }
     }
@@ -298,19 +249,10 @@ mod tests {
     /// Short wavelengths are kept, long ones divided by the factor: the two ends of each rule.
     #[test]
     fn scaling_leaves_fast_channels_and_stretches_slow_ones() {
-        let plain = RopeSpec {
-            theta: 5e5,
-            dim: 128,
-            scaling: RopeScaling::None,
-        };
+        let plain = RopeSpec { theta: 5e5, dim: 128, scaling: RopeScaling::None };
         let base = plain.inverse_frequencies();
         for scaling in [
-            RopeScaling::Llama3 {
-                factor: 8.0,
-                low_freq: 1.0,
-                high_freq: 4.0,
-                original: 8192,
-            },
+            RopeScaling::Llama3 { factor: 8.0, low_freq: 1.0, high_freq: 4.0, original: 8192 },
             RopeScaling::Yarn {
                 factor: 8.0,
                 beta_fast: 32.0,

@@ -55,10 +55,7 @@ pub struct Arena<K, V> {
 
 impl<K, V> Default for Arena<K, V> {
     fn default() -> Self {
-        Self {
-            items: Vec::new(),
-            key: PhantomData,
-        }
+        Self { items: Vec::new(), key: PhantomData }
     }
 }
 
@@ -81,10 +78,7 @@ impl<K: EntityId, V> Arena<K, V> {
 
     /// Every entry with its id, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
-        self.items
-            .iter()
-            .enumerate()
-            .map(|(i, v)| (K::from_index(i), v))
+        self.items.iter().enumerate().map(|(i, v)| (K::from_index(i), v))
     }
 }
 

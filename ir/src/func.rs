@@ -85,10 +85,7 @@ impl Module {
 impl Func {
     /// An empty function.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            ..Self::default()
-        }
+        Self { name: name.to_owned(), ..Self::default() }
     }
 
     fn value(&mut self, name: &str, ty: TensorType, def: ValueDef) -> ValueId {
@@ -146,14 +143,7 @@ impl Func {
         let results = self.infer(&op, args)?;
         let many = results.len() > 1;
         let named = results.into_iter().enumerate().map(|(index, ty)| {
-            (
-                if many {
-                    format!("{name}.{index}")
-                } else {
-                    name.to_owned()
-                },
-                ty,
-            )
+            (if many { format!("{name}.{index}") } else { name.to_owned() }, ty)
         });
         Ok(self.create_node(op, args, named))
     }
@@ -180,11 +170,7 @@ impl Func {
             .enumerate()
             .map(|(index, (name, ty))| self.value(&name, ty, ValueDef::Result { node, index }))
             .collect();
-        self.nodes.push(Node {
-            op,
-            args: args.to_vec(),
-            outs,
-        })
+        self.nodes.push(Node { op, args: args.to_vec(), outs })
     }
 
     /// Creates a node and appends it to the order.
@@ -240,10 +226,7 @@ impl Func {
 
     /// Live nodes that read `value`, in order; a node that reads it twice is listed once.
     pub fn users(&self, value: ValueId) -> impl Iterator<Item = NodeId> {
-        self.order
-            .iter()
-            .copied()
-            .filter(move |&n| self.nodes[n].args.contains(&value))
+        self.order.iter().copied().filter(move |&n| self.nodes[n].args.contains(&value))
     }
 
     /// What computes `value`, unless it is a parameter or a weight.
@@ -292,11 +275,7 @@ impl Func {
     /// Moves `node` right before `before`; both are listed.
     pub fn move_before(&mut self, node: NodeId, before: NodeId) {
         self.order.retain(|&n| n != node);
-        let at = self
-            .order
-            .iter()
-            .position(|&n| n == before)
-            .unwrap_or(self.order.len());
+        let at = self.order.iter().position(|&n| n == before).unwrap_or(self.order.len());
         self.order.insert(at, node);
     }
 

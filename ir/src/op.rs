@@ -64,22 +64,12 @@ fn take<T: std::str::FromStr>(
     op: &'static str,
     attr: &'static str,
 ) -> Result<T, ParseOpError> {
-    let text = attrs
-        .remove(attr)
-        .ok_or(ParseOpError::MissingAttr { op, attr })?;
-    text.parse()
-        .map_err(|_| ParseOpError::BadAttr { attr, text })
+    let text = attrs.remove(attr).ok_or(ParseOpError::MissingAttr { op, attr })?;
+    text.parse().map_err(|_| ParseOpError::BadAttr { attr, text })
 }
 
 fn ensure(holds: bool, rule: &'static str, found: &TensorType) -> Result<(), TypeError> {
-    if holds {
-        Ok(())
-    } else {
-        Err(TypeError::Rule {
-            rule,
-            found: found.to_string(),
-        })
-    }
+    if holds { Ok(()) } else { Err(TypeError::Rule { rule, found: found.to_string() }) }
 }
 
 fn one(t: TensorType) -> Result<Vec<TensorType>, TypeError> {

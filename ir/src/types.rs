@@ -55,9 +55,7 @@ impl Dim {
     /// The number that `bindings` gives a symbol, if it knows it.
     pub fn bind(&self, bindings: &Bindings) -> Self {
         match self {
-            Dim::Sym(s) => bindings
-                .get(s)
-                .map_or_else(|| self.clone(), |&n| Dim::Const(n)),
+            Dim::Sym(s) => bindings.get(s).map_or_else(|| self.clone(), |&n| Dim::Const(n)),
             Dim::Const(_) => self.clone(),
         }
     }
@@ -121,10 +119,7 @@ impl TensorType {
 
     /// A type of persistent memory.
     pub fn state(dtype: DType, dims: impl IntoIterator<Item = Dim>) -> Self {
-        Self {
-            storage: Storage::State,
-            ..Self::new(dtype, dims)
-        }
+        Self { storage: Storage::State, ..Self::new(dtype, dims) }
     }
 
     /// Number of dimensions.
@@ -134,26 +129,17 @@ impl TensorType {
 
     /// The same shape with another element type.
     pub fn with_dtype(&self, dtype: DType) -> Self {
-        Self {
-            dtype,
-            ..self.clone()
-        }
+        Self { dtype, ..self.clone() }
     }
 
     /// The same element type with other dimensions.
     pub fn with_dims(&self, dims: impl IntoIterator<Item = Dim>) -> Self {
-        Self {
-            dims: dims.into_iter().collect(),
-            ..self.clone()
-        }
+        Self { dims: dims.into_iter().collect(), ..self.clone() }
     }
 
     /// The same tensor in another layout.
     pub fn with_layout(&self, layout: Layout) -> Self {
-        Self {
-            layout,
-            ..self.clone()
-        }
+        Self { layout, ..self.clone() }
     }
 
     /// Dimensions as numbers, or `None` while a symbol is left.
@@ -171,13 +157,9 @@ impl TensorType {
 
     /// Replaces the symbols that `bindings` knows.
     pub fn bind(&self, bindings: &Bindings) -> Self {
-        self.with_dims(self.dims.iter().map(|d| {
-            match d {
-                Dim::Sym(s) => bindings
-                    .get(s)
-                    .map_or_else(|| d.clone(), |&n| Dim::Const(n)),
-                Dim::Const(_) => d.clone(),
-            }
+        self.with_dims(self.dims.iter().map(|d| match d {
+            Dim::Sym(s) => bindings.get(s).map_or_else(|| d.clone(), |&n| Dim::Const(n)),
+            Dim::Const(_) => d.clone(),
         }))
     }
 

@@ -65,10 +65,7 @@ impl Func {
     /// # Errors
     /// Every broken rule, in the order of the program.
     pub fn verify(&self) -> Result<(), Vec<VerifyError>> {
-        let mut check = Check {
-            func: self,
-            errors: Vec::new(),
-        };
+        let mut check = Check { func: self, errors: Vec::new() };
         // The other rules look values up, so they can only be asked once all of these exist.
         if check.everything_exists() {
             check.definitions();
@@ -78,30 +75,18 @@ impl Func {
             check.states();
             check.layouts();
         }
-        if check.errors.is_empty() {
-            Ok(())
-        } else {
-            Err(check.errors)
-        }
+        if check.errors.is_empty() { Ok(()) } else { Err(check.errors) }
     }
 
     /// An error at `value`.
     pub fn error_at_value(&self, value: ValueId, rule: Broken) -> VerifyError {
         let at = format!("%{}", self.values[value].name);
-        VerifyError {
-            func: self.name.clone(),
-            at,
-            rule,
-        }
+        VerifyError { func: self.name.clone(), at, rule }
     }
 
     /// An error at `node`.
     pub fn error_at_node(&self, node: NodeId, rule: Broken) -> VerifyError {
-        VerifyError {
-            func: self.name.clone(),
-            at: self.describe(node),
-            rule,
-        }
+        VerifyError { func: self.name.clone(), at: self.describe(node), rule }
     }
 
     /// `mnemonic %first_result`, for messages.
@@ -129,11 +114,7 @@ impl Check<'_> {
     }
 
     fn at_func(&mut self, at: &str, rule: Broken) {
-        self.errors.push(VerifyError {
-            func: self.func.name.clone(),
-            at: at.to_owned(),
-            rule,
-        });
+        self.errors.push(VerifyError { func: self.func.name.clone(), at: at.to_owned(), rule });
     }
 
     fn everything_exists(&mut self) -> bool {
@@ -204,11 +185,8 @@ impl Check<'_> {
         let func = self.func;
         for &n in &func.order {
             let node = &func.nodes[n];
-            let recorded: Vec<TensorType> = node
-                .outs
-                .iter()
-                .map(|&o| func.values[o].ty.clone())
-                .collect();
+            let recorded: Vec<TensorType> =
+                node.outs.iter().map(|&o| func.values[o].ty.clone()).collect();
             match func.infer(&node.op, &node.args) {
                 Err(e) => self.at_node(n, e.into()),
                 Ok(inferred) if inferred != recorded => {
@@ -224,12 +202,7 @@ impl Check<'_> {
     fn live_values(&self) -> Vec<ValueId> {
         let func = self.func;
         let outs = func.order.iter().flat_map(|&n| &func.nodes[n].outs);
-        func.params
-            .iter()
-            .chain(&func.weights)
-            .chain(outs)
-            .copied()
-            .collect()
+        func.params.iter().chain(&func.weights).chain(outs).copied().collect()
     }
 
     fn names(&mut self) {
@@ -299,10 +272,7 @@ impl Check<'_> {
                 self.at_func("return", stale(*r, by));
             }
         }
-        for &next in overwritten
-            .values()
-            .collect::<std::collections::BTreeSet<_>>()
-        {
+        for &next in overwritten.values().collect::<std::collections::BTreeSet<_>>() {
             if !overwritten.contains_key(&next) && !func.results.contains(&next) {
                 self.at_value(next, Broken::StateNotReturned);
             }

@@ -13,7 +13,7 @@ use ir::{Func, NodeId, Op, ValueId};
 /// - `reshape (reshape x)`: one `reshape x`;
 /// - `slice (slice x)` along one axis: one `slice x`;
 /// - `concat (concat a, b), c` along one axis, the inner read nowhere else: `concat a, b, c`.
-pub struct Canonicalise;
+pub(crate) struct Canonicalise;
 
 impl Rewrite for Canonicalise {
     fn name(&self) -> &'static str {
@@ -60,24 +60,12 @@ fn reshaped_twice(func: &Func, root: NodeId) -> Result<Vec<ValueId>, Decline> {
 
 fn sliced_twice(func: &Func, root: NodeId) -> Result<(Op, Vec<ValueId>), Decline> {
     let outer = &func.nodes[root];
-    let inner = func
-        .def_node(outer.args[0])
-        .map(|(_, inner)| inner)
-        .ok_or(Decline::NoMatch)?;
+    let inner = func.def_node(outer.args[0]).map(|(_, inner)| inner).ok_or(Decline::NoMatch)?;
     match (&outer.op, &inner.op) {
-        (
-            Op::Slice { axis, start, len },
-            Op::Slice {
-                axis: same,
-                start: first,
-                ..
-            },
-        ) if axis == same => {
-            let op = Op::Slice {
-                axis: *axis,
-                start: first + start,
-                len: *len,
-            };
+        (Op::Slice { axis, start, len }, Op::Slice { axis: same, start: first, .. })
+            if axis == same =>
+        {
+            let op = Op::Slice { axis: *axis, start: first + start, len: *len };
             Ok((op, inner.args.clone()))
         }
         _ => Err(Decline::NoMatch),
@@ -95,8 +83,6 @@ fn nested_parts(func: &Func, root: NodeId, axis: u64) -> Result<Vec<ValueId>, De
     if parts.iter().all(|&p| inner(p).is_none()) {
         return Err(Decline::NoMatch);
     }
-    let flat = parts
-        .iter()
-        .flat_map(|&p| inner(p).cloned().unwrap_or_else(|| vec![p]));
+    let flat = parts.iter().flat_map(|&p| inner(p).cloned().unwrap_or_else(|| vec![p]));
     Ok(flat.collect())
 }

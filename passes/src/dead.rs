@@ -9,7 +9,7 @@ use ir::{Func, NodeId};
 /// A node whose results nobody reads is removed, and what only it read goes with it.
 ///
 /// Writers of states stay: the verifier demands that their last version is returned.
-pub struct RemoveDead;
+pub(crate) struct RemoveDead;
 
 impl Rewrite for RemoveDead {
     fn name(&self) -> &'static str {

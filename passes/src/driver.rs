@@ -53,17 +53,11 @@ pub(crate) fn run(
                 Ok(()) => outcome.fired += 1,
                 Err(Decline::NoMatch) => {}
                 Err(Decline::Guard { code, why }) => {
-                    outcome.near_misses.push(NearMiss {
-                        code,
-                        why,
-                        at: func.describe(root),
-                    });
+                    outcome.near_misses.push(NearMiss { code, why, at: func.describe(root) });
                 }
             }
             if outcome.fired > bound {
-                return Err(NoFixpoint {
-                    fired: outcome.fired,
-                });
+                return Err(NoFixpoint { fired: outcome.fired });
             }
         }
         if outcome.fired == before {
@@ -75,18 +69,10 @@ pub(crate) fn run(
 /// Lists the new nodes before the first reader of a replaced value, moves readers over, and
 /// removes what nobody reads any more.
 fn substitute(func: &mut Func, root: NodeId, new: &Replacement) -> Result<(), Decline> {
-    let position: HashMap<NodeId, usize> = func
-        .order
-        .iter()
-        .enumerate()
-        .map(|(i, &n)| (n, i))
-        .collect();
+    let position: HashMap<NodeId, usize> =
+        func.order.iter().enumerate().map(|(i, &n)| (n, i)).collect();
     let readers = new.values.iter().flat_map(|&(old, _)| func.users(old));
-    let place = readers
-        .map(|n| position[&n])
-        .min()
-        .unwrap_or(usize::MAX)
-        .min(position[&root]);
+    let place = readers.map(|n| position[&n]).min().unwrap_or(usize::MAX).min(position[&root]);
     let anchor = func.order[place];
 
     let needed = new.nodes.iter().flat_map(|&n| &func.nodes[n].args).copied();
@@ -118,10 +104,8 @@ fn late_definitions(
     root: NodeId,
     new: &Replacement,
 ) -> Result<Vec<NodeId>, Decline> {
-    const CYCLE: Decline = Decline::Guard {
-        code: "cycle",
-        why: "an operand depends on a result of the pattern",
-    };
+    const CYCLE: Decline =
+        Decline::Guard { code: "cycle", why: "an operand depends on a result of the pattern" };
     let mut late = BTreeSet::new();
     while let Some(value) = needed.pop() {
         let Some(n) = func.def(value) else { continue };
@@ -132,10 +116,7 @@ fn late_definitions(
             continue;
         }
         let node = &func.nodes[n];
-        let reads_replaced = node
-            .args
-            .iter()
-            .any(|a| new.values.iter().any(|(old, _)| old == a));
+        let reads_replaced = node.args.iter().any(|a| new.values.iter().any(|(old, _)| old == a));
         if n == root || reads_replaced || node.op.writes().is_some() {
             return Err(CYCLE);
         }

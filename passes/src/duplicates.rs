@@ -9,7 +9,7 @@ use ir::{Func, NodeId};
 /// A node that repeats an earlier one (same op, same attributes, same operands) is replaced by it.
 ///
 /// Operands are versions of a state, so two equal reads see the same memory; writers stay.
-pub struct MergeDuplicates;
+pub(crate) struct MergeDuplicates;
 
 impl Rewrite for MergeDuplicates {
     fn name(&self) -> &'static str {
@@ -22,21 +22,9 @@ impl Rewrite for MergeDuplicates {
             return Err(Decline::NoMatch);
         }
         let repeats = |n: &NodeId| func.nodes[*n].args == node.args && func.nodes[*n].op == node.op;
-        let earlier = func
-            .order
-            .iter()
-            .take_while(|n| **n != root)
-            .find(|n| repeats(n));
+        let earlier = func.order.iter().take_while(|n| **n != root).find(|n| repeats(n));
         let first = &func.nodes[*earlier.ok_or(Decline::NoMatch)?];
-        let values = node
-            .outs
-            .iter()
-            .copied()
-            .zip(first.outs.iter().copied())
-            .collect();
-        Ok(Replacement {
-            nodes: Vec::new(),
-            values,
-        })
+        let values = node.outs.iter().copied().zip(first.outs.iter().copied()).collect();
+        Ok(Replacement { nodes: Vec::new(), values })
     }
 }

@@ -27,11 +27,7 @@ pub struct Options<'a> {
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Self {
-            rewrite_limit: usize::MAX,
-            disabled: Vec::new(),
-            dump: None,
-        }
+        Self { rewrite_limit: usize::MAX, disabled: Vec::new(), dump: None }
     }
 }
 
@@ -70,11 +66,7 @@ impl Report {
 
     /// Replacements made by `pass` in all functions.
     pub fn fired(&self, pass: &str) -> usize {
-        self.passes
-            .iter()
-            .filter(|p| p.pass == pass)
-            .map(|p| p.fired)
-            .sum()
+        self.passes.iter().filter(|p| p.pass == pass).map(|p| p.fired).sum()
     }
 }
 
@@ -90,10 +82,7 @@ impl fmt::Display for Report {
             }
             let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
             for miss in &p.near_misses {
-                reasons
-                    .entry((miss.code, miss.why))
-                    .or_default()
-                    .push(&miss.at);
+                reasons.entry((miss.code, miss.why)).or_default().push(&miss.at);
             }
             for ((code, why), places) in reasons {
                 writeln!(f, "     declined {} x {code}: {why}", places.len())?;
@@ -142,10 +131,7 @@ pub enum BrokenPass {
         fired: usize,
     },
     /// A stage did not establish its phase.
-    #[error(
-        "phase {phase} does not hold at the end of its stage: {}",
-        list(errors)
-    )]
+    #[error("phase {phase} does not hold at the end of its stage: {}", list(errors))]
     Phase {
         /// Phase.
         phase: Phase,
@@ -155,11 +141,7 @@ pub enum BrokenPass {
 }
 
 fn list(errors: &[VerifyError]) -> String {
-    errors
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Runs `stages` over every function, in place. Verifies after each pass in every build: it is
@@ -182,9 +164,7 @@ pub fn run(
             let pass = step.pass;
             if !options.disabled.iter().any(|d| d == pass.name()) {
                 for func in &mut module.funcs {
-                    report
-                        .passes
-                        .push(run_pass(index, pass, func, target, &mut budget)?);
+                    report.passes.push(run_pass(index, pass, func, target, &mut budget)?);
                 }
                 if let Some(dump) = &mut options.dump {
                     dump(index, pass.name(), &text::print_module(module));
@@ -193,10 +173,7 @@ pub fn run(
             index += 1;
         }
         if let Some(phase) = stage.phase {
-            let checks = module
-                .funcs
-                .iter()
-                .filter_map(|f| phase.check(f, target).err());
+            let checks = module.funcs.iter().filter_map(|f| phase.check(f, target).err());
             let errors: Vec<VerifyError> = checks.flatten().collect();
             if !errors.is_empty() {
                 return Err(BrokenPass::Phase { phase, errors });
@@ -216,9 +193,7 @@ pub fn run_func(
     options: &mut Options<'_>,
     target: &TargetInfo,
 ) -> Result<Report, BrokenPass> {
-    let mut module = Module {
-        funcs: vec![std::mem::take(func)],
-    };
+    let mut module = Module { funcs: vec![std::mem::take(func)] };
     let result = run(&mut module, stages, options, target);
     *func = module.funcs.pop().expect("the module has one function");
     result
@@ -238,17 +213,9 @@ fn check_disabled(disabled: &[String]) -> Result<(), BrokenPass> {
 }
 
 fn verify(module: &Module) -> Result<(), Vec<VerifyError>> {
-    let errors: Vec<VerifyError> = module
-        .funcs
-        .iter()
-        .filter_map(|f| f.verify().err())
-        .flatten()
-        .collect();
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(errors)
-    }
+    let errors: Vec<VerifyError> =
+        module.funcs.iter().filter_map(|f| f.verify().err()).flatten().collect();
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 fn run_pass(
@@ -260,17 +227,12 @@ fn run_pass(
 ) -> Result<PassReport, BrokenPass> {
     let start = Instant::now();
     let limit = if pass.required() { usize::MAX } else { *budget };
-    let outcome = driver::run(pass, func, target, limit).map_err(|e| BrokenPass::NoFixpoint {
-        pass: pass.name(),
-        fired: e.fired,
-    })?;
+    let outcome = driver::run(pass, func, target, limit)
+        .map_err(|e| BrokenPass::NoFixpoint { pass: pass.name(), fired: e.fired })?;
     if !pass.required() {
         *budget -= outcome.fired;
     }
-    func.verify().map_err(|errors| BrokenPass::Invalid {
-        pass: pass.name(),
-        errors,
-    })?;
+    func.verify().map_err(|errors| BrokenPass::Invalid { pass: pass.name(), errors })?;
     Ok(PassReport {
         index,
         pass: pass.name(),

@@ -39,11 +39,7 @@ impl Phase {
         if self == Phase::Specialised {
             errors.extend(symbols(func));
         }
-        if errors.is_empty() {
-            Ok(())
-        } else {
-            Err(errors)
-        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 }
 
@@ -81,10 +77,7 @@ fn weight_layouts(func: &Func, target: &TargetInfo) -> Vec<VerifyError> {
     };
     let error = |w: ValueId| {
         let found: Layout = func.values[w].ty.layout;
-        let rule = format!(
-            "weight is {found}, but target {} reads {wanted}",
-            target.name
-        );
+        let rule = format!("weight is {found}, but target {} reads {wanted}", target.name);
         func.error_at_value(w, Broken::Phase(rule))
     };
     func.order.iter().filter_map(misplaced).map(error).collect()

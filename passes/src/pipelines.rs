@@ -2,8 +2,13 @@
 
 use crate::{
     BrokenPass, Phase,
+    canonicalise::Canonicalise,
+    dead::RemoveDead,
+    duplicates::MergeDuplicates,
+    fold_cast::FoldCast,
+    fuse::{FuseAddRmsNorm, FuseGateUp, FuseMatmulArgmax, FuseMatmulBias, FuseQkv, FuseSiluMul},
+    layouts::AssignLayouts,
     rewrite::Rewrite,
-    {canonicalise::Canonicalise, dead::RemoveDead, duplicates::MergeDuplicates},
 };
 
 /// A pass at its place in a pipeline.
@@ -25,7 +30,19 @@ pub struct Stage {
 }
 
 /// Every pass.
-const PASSES: &[&dyn Rewrite] = &[&Canonicalise, &MergeDuplicates, &RemoveDead];
+const PASSES: &[&dyn Rewrite] = &[
+    &Canonicalise,
+    &MergeDuplicates,
+    &RemoveDead,
+    &FuseSiluMul,
+    &FoldCast,
+    &FuseGateUp,
+    &FuseMatmulBias,
+    &FuseQkv,
+    &FuseAddRmsNorm,
+    &FuseMatmulArgmax,
+    &AssignLayouts,
+];
 
 /// Names of every pass.
 pub fn names() -> Vec<&'static str> {
@@ -43,13 +60,8 @@ pub fn pass_by_name(name: &str) -> Option<&'static dyn Rewrite> {
 /// [`BrokenPass::Unknown`] for a name that no pass has.
 pub fn pipeline_of(names: &[&str]) -> Result<Vec<Stage>, BrokenPass> {
     let step = |name: &&str| match pass_by_name(name) {
-        Some(pass) => Ok(Step {
-            pass,
-            why: "asked for by name",
-        }),
-        None => Err(BrokenPass::Unknown {
-            name: (*name).to_owned(),
-        }),
+        Some(pass) => Ok(Step { pass, why: "asked for by name" }),
+        None => Err(BrokenPass::Unknown { name: (*name).to_owned() }),
     };
     let steps = names.iter().map(step).collect::<Result<_, _>>()?;
     Ok(vec![Stage { phase: None, steps }])
@@ -58,18 +70,48 @@ pub fn pipeline_of(names: &[&str]) -> Result<Vec<Stage>, BrokenPass> {
 /// From a model definition to [`Phase::LaidOut`].
 pub fn default_pipeline() -> Vec<Stage> {
     let step = |pass, why| Step { pass, why };
-    vec![Stage {
-        phase: Some(Phase::Imported),
-        steps: vec![
-            step(
-                &Canonicalise,
-                "patterns are written for the canonical form only",
-            ),
-            step(
-                &MergeDuplicates,
-                "guards on reader counts need each value computed once",
-            ),
-            step(&RemoveDead, "a dead reader would make a guard decline"),
-        ],
-    }]
+    let imported = vec![
+        step(&Canonicalise, "patterns are written for the canonical form only"),
+        step(&MergeDuplicates, "guards on reader counts need each value computed once"),
+        step(&RemoveDead, "a dead reader would make a guard decline"),
+    ];
+    let fused = vec![
+        step(&FuseSiluMul, "before fold-cast, which rounds in its result"),
+        step(&FoldCast, "before the other fusions, which then see the final `out`"),
+        step(&FuseGateUp, "before fuse-qkv, which would take gate and up for plain siblings"),
+        step(&FuseMatmulBias, "before fuse-qkv, which joins the biases too"),
+        step(&FuseQkv, "after every pass that wants projections one by one"),
+        step(&FuseAddRmsNorm, "after fold-cast, so that it takes over the rounded result"),
+        step(&FuseMatmulArgmax, "after fuse-qkv: an output projection has no siblings"),
+        step(&Canonicalise, "fusions leave slices of slices and nested joins"),
+        step(&MergeDuplicates, "and may make the same constant twice"),
+    ];
+    let laid_out =
+        vec![step(&AssignLayouts, "last: every earlier pass joins and compares nd weights")];
+    vec![
+        Stage { phase: Some(Phase::Imported), steps: imported },
+        Stage { phase: Some(Phase::Fused), steps: fused },
+        Stage { phase: Some(Phase::LaidOut), steps: laid_out },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_pass_has_its_own_name_and_runs_by_default() {
+        let unique: HashSet<&str> = names().into_iter().collect();
+        assert_eq!(unique.len(), PASSES.len());
+        let run: HashSet<&str> =
+            default_pipeline().iter().flat_map(|s| &s.steps).map(|s| s.pass.name()).collect();
+        assert_eq!(run, unique);
+    }
+
+    #[test]
+    fn an_unknown_pass_is_an_error_that_lists_the_known_ones() {
+        let error = pipeline_of(&["fuse-qvk"]).err().unwrap().to_string();
+        assert!(error.contains("`fuse-qvk`") && error.contains("fuse-qkv"), "{error}");
+    }
 }

@@ -31,18 +31,12 @@ impl Replacement {
     /// The results of `old` become those of the new `node`, one by one.
     pub fn node(func: &Func, old: NodeId, node: NodeId) -> Self {
         let (from, to) = (&func.nodes[old].outs, &func.nodes[node].outs);
-        Self {
-            nodes: vec![node],
-            values: from.iter().copied().zip(to.iter().copied()).collect(),
-        }
+        Self { nodes: vec![node], values: from.iter().copied().zip(to.iter().copied()).collect() }
     }
 
     /// Readers of `old` read the existing `new`.
     pub fn value(old: ValueId, new: ValueId) -> Self {
-        Self {
-            nodes: Vec::new(),
-            values: vec![(old, new)],
-        }
+        Self { nodes: Vec::new(), values: vec![(old, new)] }
     }
 }
 

@@ -10,6 +10,15 @@ pub fn sources() -> &'static [(&'static str, &'static str)] {
         "canonicalise.rs",
         "dead.rs",
         "driver.rs",
+        "fold_cast.rs",
+        "fuse/add_rms_norm.rs",
+        "fuse/gate_up.rs",
+        "fuse/matmul_argmax.rs",
+        "fuse/matmul_bias.rs",
+        "fuse/mod.rs",
+        "fuse/qkv.rs",
+        "fuse/silu_mul.rs",
+        "layouts.rs",
         "duplicates.rs",
         "manager.rs",
         "phase.rs",
@@ -18,4 +27,29 @@ pub fn sources() -> &'static [(&'static str, &'static str)] {
         "specialise.rs",
         "target.rs",
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    /// Files of the crate that passes do not depend on.
+    const EXEMPT: &[&str] = &["lib.rs", "sources.rs", "numerics.rs"];
+
+    #[test]
+    fn every_file_of_the_crate_is_listed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut found = BTreeSet::new();
+        for (folder, prefix) in [(root.clone(), ""), (root.join("fuse"), "fuse/")] {
+            for entry in fs::read_dir(folder).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                if name.ends_with(".rs") && !EXEMPT.contains(&name.as_str()) {
+                    found.insert(format!("{prefix}{name}"));
+                }
+            }
+        }
+        let listed = sources().iter().map(|(path, _)| (*path).to_owned()).collect();
+        assert_eq!(found, listed);
+    }
 }

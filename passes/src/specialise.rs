@@ -14,11 +14,7 @@ pub struct SpecialiseError {
 }
 
 fn list(errors: &[VerifyError]) -> String {
-    errors
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// `func` with every symbol replaced by its number, in types and in attributes.
@@ -36,17 +32,10 @@ pub fn specialise(func: &Func, bindings: &Bindings) -> Result<Func, SpecialiseEr
             *dims = dims.iter().map(|d| d.bind(bindings)).collect();
         }
     }
-    let failed = |errors| SpecialiseError {
-        func: func.name.clone(),
-        errors,
-    };
+    let failed = |errors| SpecialiseError { func: func.name.clone(), errors };
     out.verify().map_err(failed)?;
     let left = phase::symbols(&out);
-    if left.is_empty() {
-        Ok(out)
-    } else {
-        Err(failed(left))
-    }
+    if left.is_empty() { Ok(out) } else { Err(failed(left)) }
 }
 
 #[cfg(test)]
@@ -62,10 +51,7 @@ mod tests {
 
     fn bind(pairs: &[(&str, u64)]) -> Result<Func, SpecialiseError> {
         let module = text::parse("test.ir", TEXT).unwrap();
-        specialise(
-            &module.funcs[0],
-            &pairs.iter().map(|&(s, n)| (Symbol::new(s), n)).collect(),
-        )
+        specialise(&module.funcs[0], &pairs.iter().map(|&(s, n)| (Symbol::new(s), n)).collect())
     }
 
     #[test]
@@ -78,9 +64,6 @@ mod tests {
     #[test]
     fn a_missing_symbol_is_named_with_its_place() {
         let error = bind(&[("T", 4)]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "specialising @f: @f, at %n: symbol S has no value; bind it"
-        );
+        assert_eq!(error.to_string(), "specialising @f: @f, at %n: symbol S has no value; bind it");
     }
 }

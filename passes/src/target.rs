@@ -17,6 +17,17 @@ pub struct TargetInfo {
 }
 
 impl TargetInfo {
+    /// A target with a kernel for every fused op and small blocks, to try passes on small graphs.
+    pub fn everything() -> Self {
+        let fused = ["add_rms_norm", "silu_mul", "matmul_bias", "matmul_silu_mul", "matmul_argmax"];
+        Self {
+            name: "everything".to_owned(),
+            matmul_weight_layout: Layout::Panels,
+            gate_up_block: Some(2),
+            fused_ops: fused.map(str::to_owned).to_vec(),
+        }
+    }
+
     /// Whether it has a kernel for the fused op `mnemonic`.
     pub fn has(&self, mnemonic: &str) -> bool {
         self.fused_ops.iter().any(|op| op == mnemonic)

@@ -18,13 +18,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn place(&self, offset: usize) -> (usize, usize) {
         let before = &self.text[..offset];
         let line = before.matches('\n').count() + 1;
-        let column = before
-            .rsplit('\n')
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .count()
-            + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         (line, column)
     }
 

@@ -31,19 +31,13 @@ pub struct ParseError {
 /// [`ParseError`] at the first place where the text is malformed, names something unknown, or
 /// writes a type that the operation does not have.
 pub fn parse(file: &str, text: &str) -> Result<Module, ParseError> {
-    let mut parser = Parser {
-        cursor: Cursor::new(text),
-        file,
-    };
+    let mut parser = Parser { cursor: Cursor::new(text), file };
     let mut module = Module::default();
     while !parser.cursor.at_end() {
         let at = parser.cursor.next_offset();
         let func = parser.func()?;
         if module.func(&func.name).is_some() {
-            let what = format!(
-                "function `@{}` is defined twice; rename one of them",
-                func.name
-            );
+            let what = format!("function `@{}` is defined twice; rename one of them", func.name);
             return Err(parser.error(at, what));
         }
         module.funcs.push(func);
@@ -62,12 +56,7 @@ type Scope = HashMap<String, ValueId>;
 impl<'a> Parser<'a> {
     fn error(&self, offset: usize, message: String) -> ParseError {
         let (line, column) = self.cursor.place(offset);
-        ParseError {
-            file: self.file.to_owned(),
-            line,
-            column,
-            message,
-        }
+        ParseError { file: self.file.to_owned(), line, column, message }
     }
 
     fn expect(&mut self, token: char, remedy: &str) -> Result<(), ParseError> {
@@ -75,10 +64,7 @@ impl<'a> Parser<'a> {
         if self.cursor.take(token) {
             return Ok(());
         }
-        let found = self
-            .cursor
-            .peek()
-            .map_or("the end".to_owned(), |c| format!("`{c}`"));
+        let found = self.cursor.peek().map_or("the end".to_owned(), |c| format!("`{c}`"));
         Err(self.error(at, format!("expected `{token}`, found {found}; {remedy}")))
     }
 
@@ -201,10 +187,7 @@ impl<'a> Parser<'a> {
             );
             return Err(self.error(types_at, what));
         }
-        let results = names
-            .iter()
-            .map(|(_, name)| (*name).to_owned())
-            .zip(inferred);
+        let results = names.iter().map(|(_, name)| (*name).to_owned()).zip(inferred);
         let node = func.create_node(op, &args, results);
         func.insert(node, None);
         let outs = func.nodes[node].outs.iter().copied();
@@ -219,9 +202,7 @@ impl<'a> Parser<'a> {
                 let at = self.cursor.next_offset();
                 let name = self.cursor.name();
                 self.expect('=', "attributes are written `{name = value}`")?;
-                if attrs
-                    .insert(name.to_owned(), self.cursor.attribute_value().to_owned())
-                    .is_some()
+                if attrs.insert(name.to_owned(), self.cursor.attribute_value().to_owned()).is_some()
                 {
                     let what = format!("attribute `{name}` is written twice; remove one");
                     return Err(self.error(at, what));
@@ -259,10 +240,7 @@ impl<'a> Parser<'a> {
             let (at, name) = self.name('%', "an operand")?;
             let value = scope.get(name).copied();
             args.push(value.ok_or_else(|| {
-                self.error(
-                    at,
-                    format!("`%{name}` is not defined; define it above its use"),
-                )
+                self.error(at, format!("`%{name}` is not defined; define it above its use"))
             })?);
             if !self.cursor.take(',') {
                 return Ok(args);
@@ -294,20 +272,14 @@ impl<'a> Parser<'a> {
             _ => "",
         };
         let dims: Dims = dims.parse().map_err(|e| {
-            self.error(
-                at,
-                format!("{e}; write them as `{dtype}[T,64]`, a scalar as `{dtype}[]`"),
-            )
+            self.error(at, format!("{e}; write them as `{dtype}[T,64]`, a scalar as `{dtype}[]`"))
         })?;
         let at = self.cursor.offset();
         let layout = match self.cursor.name_on_this_line() {
             "" => Layout::Nd,
             word => word.parse().map_err(|e: String| self.error(at, e))?,
         };
-        Ok(TensorType {
-            storage,
-            ..TensorType::new(dtype, dims.0).with_layout(layout)
-        })
+        Ok(TensorType { storage, ..TensorType::new(dtype, dims.0).with_layout(layout) })
     }
 }
 
@@ -316,11 +288,7 @@ fn redefined(name: &str) -> String {
 }
 
 fn list(types: &[TensorType]) -> String {
-    types
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
+    types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The mnemonic that fewest edits turn `word` into, if few enough do.

@@ -8,12 +8,7 @@ use std::fmt::Write;
 
 /// The functions of `module`, separated by empty lines.
 pub fn print_module(module: &Module) -> String {
-    module
-        .funcs
-        .iter()
-        .map(print)
-        .collect::<Vec<_>>()
-        .join("\n")
+    module.funcs.iter().map(print).collect::<Vec<_>>().join("\n")
 }
 
 /// Parameters, weights, live nodes and results of `func`, ending in a newline.
@@ -31,11 +26,7 @@ pub fn print(func: &Func) -> String {
         out.push_str(&node(func, n));
     }
     let results = names(func, &func.results);
-    out.push_str(if results.is_empty() {
-        "  return"
-    } else {
-        "  return "
-    });
+    out.push_str(if results.is_empty() { "  return" } else { "  return " });
     out.push_str(&results);
     out.push_str("\n}\n");
     out
@@ -57,28 +48,16 @@ fn node(func: &Func, id: NodeId) -> String {
     if !node.args.is_empty() {
         let _ = write!(line, " {}", names(func, &node.args));
     }
-    let attrs: Vec<String> = node
-        .op
-        .attrs()
-        .into_iter()
-        .map(|(name, value)| format!("{name} = {value}"))
-        .collect();
+    let attrs: Vec<String> =
+        node.op.attrs().into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
     if !attrs.is_empty() {
         let _ = write!(line, " {{{}}}", attrs.join(", "));
     }
-    let types: Vec<String> = node
-        .outs
-        .iter()
-        .map(|&o| func.values[o].ty.to_string())
-        .collect();
+    let types: Vec<String> = node.outs.iter().map(|&o| func.values[o].ty.to_string()).collect();
     let _ = writeln!(line, " : {}", types.join(", "));
     line
 }
 
 fn names(func: &Func, values: &[ValueId]) -> String {
-    values
-        .iter()
-        .map(|&v| format!("%{}", func.values[v].name))
-        .collect::<Vec<_>>()
-        .join(", ")
+    values.iter().map(|&v| format!("%{}", func.values[v].name)).collect::<Vec<_>>().join(", ")
 }

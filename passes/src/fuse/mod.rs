@@ -1,0 +1,33 @@
+//! Fusions: one file each, named after the pass.
+
+mod add_rms_norm;
+mod gate_up;
+mod matmul_argmax;
+mod matmul_bias;
+mod qkv;
+mod silu_mul;
+
+pub(crate) use add_rms_norm::FuseAddRmsNorm;
+pub(crate) use gate_up::FuseGateUp;
+pub(crate) use matmul_argmax::FuseMatmulArgmax;
+pub(crate) use matmul_bias::FuseMatmulBias;
+pub(crate) use qkv::FuseQkv;
+pub(crate) use silu_mul::FuseSiluMul;
+
+use crate::{TargetInfo, rewrite::Decline};
+use ir::{Func, Node, NodeId, ValueId};
+
+/// Goes on if `holds`.
+fn guard(holds: bool, code: &'static str, why: &'static str) -> Result<(), Decline> {
+    if holds { Ok(()) } else { Err(Decline::Guard { code, why }) }
+}
+
+/// Goes on if the target has a kernel for `mnemonic`.
+fn kernel(target: &TargetInfo, mnemonic: &str) -> Result<(), Decline> {
+    guard(target.has(mnemonic), "no-kernel", "the target has no kernel for the fused op")
+}
+
+/// The node that computes `value`; parameters and weights are no match.
+fn producer(func: &Func, value: ValueId) -> Result<(NodeId, &Node), Decline> {
+    func.def_node(value).ok_or(Decline::NoMatch)
+}

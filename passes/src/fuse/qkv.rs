@@ -1,0 +1,91 @@
+//! Sibling projections in one matrix product.
+
+use super::guard;
+use crate::{
+    TargetInfo,
+    rewrite::{Decline, Replacement, Rewrite},
+};
+use ir::{Func, NodeId, Op, TypeError, ValueId};
+
+/// Products of one input, `matmul(x, wq)`, `matmul(x, wk)`, `matmul(x, wv)`, become slices of
+/// `matmul(x, concat(wq, wk, wv))`; so do `matmul_bias` with their biases.
+///
+/// A sibling joins when its weight is constant, so that they are joined when compiling, and read
+/// nowhere else, so that it is not stored twice.
+pub(crate) struct FuseQkv;
+
+impl Rewrite for FuseQkv {
+    fn name(&self) -> &'static str {
+        "fuse-qkv"
+    }
+
+    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+        if !matches!(func.nodes[root].op, Op::Matmul { .. } | Op::MatmulBias { .. }) {
+            return Err(Decline::NoMatch);
+        }
+        let siblings = siblings(func, root);
+        if siblings.len() < 2 {
+            return Err(Decline::NoMatch);
+        }
+        let joinable: Vec<NodeId> = siblings.iter().copied().filter(|&n| joins(func, n)).collect();
+        if joinable.len() < 2 && siblings[0] == root {
+            let why = "a weight is computed at run time or has another reader";
+            guard(false, "shared-weight", why)?;
+        }
+        if joinable.len() < 2 || joinable[0] != root {
+            return Err(Decline::NoMatch);
+        }
+        join(func, &joinable).map_err(|_| Decline::NoMatch)
+    }
+}
+
+/// Products like `root` of its input, whose weights and biases have its element types.
+fn siblings(func: &Func, root: NodeId) -> Vec<NodeId> {
+    let node = &func.nodes[root];
+    let alike = |n: &NodeId| {
+        let other = &func.nodes[*n];
+        other.op == node.op
+            && other.args[0] == node.args[0]
+            && node.args.iter().zip(&other.args).all(|(&a, &b)| {
+                let (a, b) = (&func.values[a].ty, &func.values[b].ty);
+                a.dtype == b.dtype && a.layout == b.layout
+            })
+    };
+    func.users(node.args[0]).filter(alike).collect()
+}
+
+fn joins(func: &Func, node: NodeId) -> bool {
+    let constants = &func.nodes[node].args[1..];
+    let weight = constants[0];
+    constants.iter().all(|&c| func.is_const(c) && func.values[c].ty.dims[0].as_const().is_some())
+        && func.uses(weight) == 1
+}
+
+fn join(func: &mut Func, siblings: &[NodeId]) -> Result<Replacement, TypeError> {
+    let first = func.nodes[siblings[0]].clone();
+    let name = func.values[first.outs[0]].name.clone();
+    let mut nodes = Vec::new();
+    let mut operands = vec![first.args[0]];
+    for (i, what) in (1..first.args.len()).zip(["weight", "bias"]) {
+        let parts: Vec<ValueId> = siblings.iter().map(|&s| func.nodes[s].args[i]).collect();
+        let joined = func.create(Op::Concat { axis: 0 }, &parts, &format!("{name}.{what}"))?;
+        nodes.push(joined);
+        operands.push(func.nodes[joined].outs[0]);
+    }
+    let product = func.create(first.op, &operands, &format!("{name}.joined"))?;
+    nodes.push(product);
+    let product = func.nodes[product].outs[0];
+
+    let axis = func.values[product].ty.rank() as u64 - 1;
+    let mut values = Vec::new();
+    let mut start = 0;
+    for &s in siblings {
+        let old = func.nodes[s].outs[0];
+        let len = func.values[old].ty.dims[axis as usize].as_const().unwrap_or_default();
+        let part = func.create(Op::Slice { axis, start, len }, &[product], "")?;
+        nodes.push(part);
+        values.push((old, func.nodes[part].outs[0]));
+        start += len;
+    }
+    Ok(Replacement { nodes, values })
+}
