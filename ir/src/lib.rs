@@ -2,7 +2,9 @@
 
 mod attr;
 mod entity;
+mod expand;
 mod func;
+pub mod interp;
 pub mod op;
 pub mod text;
 mod types;

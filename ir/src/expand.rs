@@ -1,0 +1,131 @@
+//! Fused ops as the primitive ops they replace. The interpreter runs these, so a fused op has no
+//! meaning of its own that could drift from its parts.
+
+use crate::{
+    attr::Dims,
+    entity::ValueId,
+    func::Func,
+    op::{Op, TypeError},
+    types::{Dim, TensorType},
+};
+use tensor::DType;
+
+impl Op {
+    /// The function in primitive ops that this fused op stands for: its parameters are the operands,
+    /// its results the results. `None` for a primitive op.
+    ///
+    /// # Errors
+    /// [`TypeError`] when the operands break the typing rule of a part.
+    pub fn expand(&self, operands: &[&TensorType]) -> Result<Option<Func>, TypeError> {
+        if !self.is_fused() {
+            return Ok(None);
+        }
+        // Checks the number of operands, so that the bodies below can index them.
+        self.infer(operands)?;
+        let mut body = Body { func: Func::new(self.mnemonic()), args: Vec::new() };
+        for (i, ty) in operands.iter().enumerate() {
+            let arg = body.func.param(&format!("arg{i}"), (*ty).clone());
+            body.args.push(arg);
+        }
+        let results = match self {
+            Op::AddRmsNorm { eps, out } => body.add_rms_norm(*eps, *out)?,
+            Op::SiluMul { out } => {
+                let (gate, up) = (body.args[0], body.args[1]);
+                vec![body.silu_mul(gate, up, *out)?]
+            }
+            Op::MatmulBias { out } => {
+                let product = body.op(Op::Matmul { out: *out }, &[body.args[0], body.args[1]])?;
+                vec![body.op(Op::AddBias {}, &[product, body.args[2]])?]
+            }
+            Op::MatmulSiluMul { block, out } => body.matmul_silu_mul(*block, *out)?,
+            Op::MatmulArgmax {} => {
+                let args = [body.args[0], body.args[1]];
+                let logits = body.op(Op::Matmul { out: DType::F32 }, &args)?;
+                vec![logits, body.op(Op::Argmax {}, &[logits])?]
+            }
+            _ => unreachable!("every fused op has a body"),
+        };
+        body.func.set_results(results);
+        Ok(Some(body.func))
+    }
+}
+
+struct Body {
+    func: Func,
+    args: Vec<ValueId>,
+}
+
+impl Body {
+    fn op(&mut self, op: Op, args: &[ValueId]) -> Result<ValueId, TypeError> {
+        let node = self.func.append(op, args, "")?;
+        Ok(self.func.nodes[node].outs[0])
+    }
+
+    fn add_rms_norm(&mut self, eps: f32, out: DType) -> Result<Vec<ValueId>, TypeError> {
+        let sum = self.op(Op::Add {}, &[self.args[0], self.args[1]])?;
+        let normed = self.op(Op::RmsNorm { eps, out }, &[sum, self.args[2]])?;
+        Ok(vec![sum, normed])
+    }
+
+    fn silu_mul(&mut self, gate: ValueId, up: ValueId, to: DType) -> Result<ValueId, TypeError> {
+        let gated = self.op(Op::Silu {}, &[gate])?;
+        let product = self.op(Op::Mul {}, &[gated, up])?;
+        self.op(Op::Cast { to }, &[product])
+    }
+
+    fn matmul_silu_mul(&mut self, block: u64, out: DType) -> Result<Vec<ValueId>, TypeError> {
+        let product = self.op(Op::Matmul { out: DType::F32 }, &[self.args[0], self.args[1]])?;
+        let mut half = self.func.values[product].ty.dims.clone();
+        let columns = half.pop().and_then(|d| d.as_const()).expect("infer checked the outputs");
+        let mut pairs = half.clone();
+        pairs.extend([Dim::Const(columns / (2 * block)), Dim::Const(2), Dim::Const(block)]);
+        let axis = pairs.len() as u64 - 2;
+        half.push(Dim::Const(columns / 2));
+
+        let pairs = self.op(Op::Reshape { dims: Dims(pairs) }, &[product])?;
+        let mut halves = [pairs; 2];
+        for (start, side) in (0..).zip(&mut halves) {
+            let blocks = self.op(Op::Slice { axis, start, len: 1 }, &[pairs])?;
+            *side = self.op(Op::Reshape { dims: Dims(half.clone()) }, &[blocks])?;
+        }
+        Ok(vec![self.silu_mul(halves[0], halves[1], out)?])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn f32s(dims: &[&str]) -> TensorType {
+        let dims: Dims = format!("[{}]", dims.join(",")).parse().unwrap();
+        TensorType::new(DType::F32, dims.0)
+    }
+
+    /// The typing rule of a fused op and its body are written apart; they must agree.
+    #[test]
+    fn bodies_have_the_types_that_infer_gives() {
+        let (x, row) = (f32s(&["T", "8"]), f32s(&["8"]));
+        let (weight, deep) = (f32s(&["12", "8"]), f32s(&["T", "2", "8"]));
+        let out = DType::BF16;
+        let cases: Vec<(Op, Vec<&TensorType>)> = vec![
+            (Op::AddRmsNorm { eps: 1e-6, out }, vec![&x, &x, &row]),
+            (Op::SiluMul { out }, vec![&x, &x]),
+            (Op::MatmulBias { out: DType::F32 }, vec![&row, &weight, &weight]),
+            (Op::MatmulSiluMul { block: 3, out }, vec![&x, &weight]),
+            (Op::MatmulSiluMul { block: 2, out }, vec![&deep, &weight]),
+            (Op::MatmulArgmax {}, vec![&x, &weight]),
+        ];
+        let bias = f32s(&["12"]);
+        for (op, mut operands) in cases {
+            if matches!(op, Op::MatmulBias { .. }) {
+                operands[2] = &bias;
+            }
+            let body = op.expand(&operands).unwrap().unwrap();
+            body.verify().unwrap();
+            assert!(body.order.iter().all(|&n| !body.nodes[n].op.is_fused()));
+            let types: Vec<TensorType> =
+                body.results.iter().map(|&r| body.values[r].ty.clone()).collect();
+            assert_eq!(types, op.infer(&operands).unwrap(), "{}", op.mnemonic());
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What each op means, in plain code: slow, readable, and the reference for everything else.
+//!
+//! Values are computed in `f64`, rounded to `f32`, which is what kernels accumulate in, and then to
+//! the element type of the result. Layouts are not modelled: a relayout moves no logical element.
+//! Collectives run on one rank.
+
+mod arith;
+mod attention;
+mod shape;
+mod value;
+
+pub use value::Tensor;
+
+use crate::{
+    entity::{EntityId, NodeId, ValueId},
+    func::{Func, ValueDef},
+    op::Op,
+    types::{Bindings, TensorType},
+};
+use tensor::DType;
+
+/// A function that could not be interpreted.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("interpreting @{func}, at {at}: {what}")]
+pub struct InterpError {
+    /// Function.
+    pub func: String,
+    /// Operation or value.
+    pub at: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Runs `func` on `inputs`, one per parameter in order, and returns its results. A state is passed
+/// as its content and comes back as the content of the version that is returned.
+///
+/// # Errors
+/// [`InterpError`] when an input or weight has not the declared type, a symbol is not bound, an
+/// index points outside its table, or an element type has no values here (`i4`, `mxfp4`).
+pub fn run(
+    func: &Func,
+    inputs: &[Tensor],
+    weights: &dyn Fn(&str) -> Tensor,
+    bindings: &Bindings,
+) -> Result<Vec<Tensor>, InterpError> {
+    if inputs.len() != func.params.len() {
+        let what = format!("{} inputs for {} parameters", inputs.len(), func.params.len());
+        return Err(InterpError { func: func.name.clone(), at: "the call".to_owned(), what });
+    }
+    let mut frame = Frame { func, bindings, values: vec![None; func.values.len()] };
+    for (&param, input) in func.params.iter().zip(inputs) {
+        frame.define(param, input.clone())?;
+    }
+    for &weight in &func.weights {
+        if let ValueDef::Weight(tensor) = &func.values[weight].def {
+            frame.define(weight, weights(tensor))?;
+        }
+    }
+    for &node in &func.order {
+        frame.execute(node)?;
+    }
+    func.results.iter().map(|&r| frame.get(r).cloned()).collect()
+}
+
+/// Why an op could not be computed.
+type Failure = String;
+
+struct Frame<'a> {
+    func: &'a Func,
+    bindings: &'a Bindings,
+    values: Vec<Option<Tensor>>,
+}
+
+impl Frame<'_> {
+    fn error(&self, at: String, what: String) -> InterpError {
+        InterpError { func: self.func.name.clone(), at, what }
+    }
+
+    fn at_value(&self, value: ValueId, what: String) -> InterpError {
+        self.error(format!("%{}", self.func.values[value].name), what)
+    }
+
+    /// Element type and dimensions of `value` with symbols bound.
+    fn concrete(&self, value: ValueId) -> Result<(DType, Vec<usize>), InterpError> {
+        let ty: TensorType = self.func.values[value].ty.bind(self.bindings);
+        let dims = ty.const_dims().ok_or_else(|| {
+            self.at_value(value, format!("type {ty} has a symbol without a value; bind it"))
+        })?;
+        if matches!(ty.dtype, DType::I4 | DType::MxFp4) {
+            let what = format!("{} is not interpreted; dequantise it first", ty.dtype);
+            return Err(self.at_value(value, what));
+        }
+        Ok((ty.dtype, dims.into_iter().map(|d| d as usize).collect()))
+    }
+
+    fn define(&mut self, value: ValueId, tensor: Tensor) -> Result<(), InterpError> {
+        let (dtype, dims) = self.concrete(value)?;
+        if tensor.dtype() != dtype || tensor.dims() != dims {
+            let (found, found_dims) = (tensor.dtype(), tensor.dims());
+            let what = format!("expected {dtype}{dims:?}, found {found}{found_dims:?}");
+            return Err(self.at_value(value, what));
+        }
+        self.values[value.index()] = Some(tensor);
+        Ok(())
+    }
+
+    fn get(&self, value: ValueId) -> Result<&Tensor, InterpError> {
+        self.values[value.index()]
+            .as_ref()
+            .ok_or_else(|| self.at_value(value, "is read before it is defined".to_owned()))
+    }
+
+    fn execute(&mut self, id: NodeId) -> Result<(), InterpError> {
+        let node = &self.func.nodes[id];
+        let fail = |what: String| self.error(self.func.describe(id), what);
+        let args: Vec<&Tensor> =
+            node.args.iter().map(|&a| self.get(a)).collect::<Result<_, _>>()?;
+        let types: Vec<&TensorType> = node.args.iter().map(|&a| &self.func.values[a].ty).collect();
+        let outs = match node.op.expand(&types).map_err(|e| fail(e.to_string()))? {
+            Some(body) => {
+                let args: Vec<Tensor> = args.into_iter().cloned().collect();
+                let none = |name: &str| -> Tensor { unreachable!("bodies name no weight {name}") };
+                run(&body, &args, &none, self.bindings)?
+            }
+            None => {
+                let (dtype, dims) = self.concrete(node.outs[0])?;
+                vec![primitive(&node.op, &args, dtype, &dims).map_err(fail)?]
+            }
+        };
+        for (&out, tensor) in node.outs.iter().zip(outs) {
+            self.define(out, tensor)?;
+        }
+        Ok(())
+    }
+}
+
+/// The only result of a primitive op: `dtype` and `dims` are its type.
+fn primitive(op: &Op, args: &[&Tensor], dtype: DType, dims: &[usize]) -> Result<Tensor, Failure> {
+    let data = match op {
+        Op::Embed { .. } | Op::GatherRows {} => shape::rows_of(op, args)?,
+        Op::StoreRows {} => shape::store_rows(args[0], args[1])?,
+        Op::Cast { .. } | Op::Reshape { .. } | Op::Relayout { .. } => args[0].data().to_vec(),
+        Op::AllReduce { .. } => args[0].data().to_vec(),
+        Op::AllGather { ranks, .. } => match ranks {
+            1 => args[0].data().to_vec(),
+            _ => return Err(format!("{ranks} ranks; the interpreter is one rank")),
+        },
+        Op::Slice { axis, start, .. } => shape::slice(args[0], *axis as usize, *start, dims),
+        Op::Concat { axis } => shape::concat(args, *axis as usize),
+        Op::Interleave { block } => shape::interleave(args[0], args[1], *block as usize),
+        Op::Add {} => arith::zip(args[0], args[1], |a, b| a + b),
+        Op::Mul {} => arith::zip(args[0], args[1], |a, b| a * b),
+        Op::Silu {} => args[0].data().iter().map(|x| x / (1.0 + (-x).exp())).collect(),
+        Op::AddBias {} => arith::add_bias(args[0], args[1]),
+        Op::Matmul { .. } => arith::matmul(args[0], args[1]),
+        Op::RmsNorm { eps, .. } => arith::rms_norm(args[0], args[1], f64::from(*eps)),
+        Op::Argmax {} => arith::argmax(args[0]),
+        Op::RopeTable { spec } => attention::rope_table(args[0], spec),
+        Op::Rotary { interleaved } => attention::rotary(args[0], args[1], *interleaved),
+        Op::KvWrite {} => attention::kv_write(args)?,
+        Op::Attention { scale, .. } => attention::attention(args, f64::from(*scale))?,
+        Op::AddRmsNorm { .. }
+        | Op::SiluMul { .. }
+        | Op::MatmulBias { .. }
+        | Op::MatmulSiluMul { .. }
+        | Op::MatmulArgmax {} => unreachable!("fused ops are expanded"),
+    };
+    Ok(Tensor::new(dtype, dims.to_vec(), data))
+}
