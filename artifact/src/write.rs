@@ -66,7 +66,8 @@ impl Writer {
     /// What the operating system says.
     pub fn stream(&self, path: &str) -> Result<FileStream, ArtifactError> {
         let full = self.staging.join(path);
-        let file = File::create(&full)
+        let file = fs::create_dir_all(full.parent().unwrap_or(&self.staging))
+            .and_then(|()| File::create(&full))
             .map_err(|source| ArtifactError::Io { path: full.clone(), source })?;
         Ok(FileStream {
             path: path.to_owned(),
