@@ -1,9 +1,30 @@
 //! The engine: scheduler, KV blocks, sampler and the replay loop. One thread, no async; it sees
 //! plans and a device, never the IR.
 
-mod request;
+#![forbid(unsafe_code)]
 
+mod bind;
+mod blocks;
+mod engine;
+mod error;
+mod handle;
+mod limits;
+mod replay;
+mod request;
+mod run;
+mod sampler;
+mod schedule;
+mod sequence;
+mod stats;
+mod step;
+pub mod testing;
+mod throughput;
+
+pub use engine::{Engine, EngineOptions, StartupReport, StepOutcome};
+pub use error::{EngineError, FlushError, RequestError, SubmitError};
+pub use handle::{EngineHandle, Flushed};
 pub use request::{
     Finish, LogprobOptions, Request, RequestId, Sampling, SamplingError, TokenEvent, TokenLogprob,
     TokenSink,
 };
+pub use stats::{BucketStats, Stats};

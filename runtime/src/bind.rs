@@ -1,0 +1,224 @@
+//! Plans to captured graphs: what the engine relies on is checked here, once.
+
+use crate::{EngineError, stats::BucketCounters};
+use artifact::{BufferRef, Manifest, Phase, Plan, Port, Space};
+use hal::{Device, GraphSet, capture};
+use std::time::Instant;
+use tensor::DType;
+
+/// A captured plan and where its inputs and outputs lie.
+pub(crate) struct Bound<G> {
+    pub(crate) graph: G,
+    pub(crate) ports: Ports,
+    /// Index among all plans, which is that of its counters.
+    pub(crate) index: usize,
+}
+
+/// The ports of a plan. Those that its phase does not have are empty.
+#[derive(Clone, Copy)]
+pub(crate) struct Ports {
+    pub(crate) token_ids: BufferRef,
+    pub(crate) positions: BufferRef,
+    pub(crate) slots: BufferRef,
+    pub(crate) block_table: BufferRef,
+    pub(crate) rows: BufferRef,
+    pub(crate) logits: BufferRef,
+    pub(crate) argmax: BufferRef,
+}
+
+/// Every captured plan.
+pub(crate) struct Graphs<G> {
+    pub(crate) decode: Sized<G>,
+    pub(crate) prefill: Sized<G>,
+    pub(crate) head: Sized<G>,
+}
+
+/// The captured plans of one phase, with their sizes in ascending order.
+pub(crate) struct Sized<G> {
+    set: GraphSet<Bound<G>>,
+    /// Context tier, then rows.
+    sizes: Vec<(u32, u32)>,
+}
+
+impl<G> Sized<G> {
+    fn new(phase: Phase, graphs: Vec<((u32, u32), Bound<G>)>) -> Result<Self, EngineError> {
+        if graphs.is_empty() {
+            return Err(EngineError::NoPlan(phase));
+        }
+        let mut sizes: Vec<(u32, u32)> = graphs.iter().map(|(size, _)| *size).collect();
+        sizes.sort_unstable();
+        Ok(Self { set: GraphSet::new(graphs), sizes })
+    }
+
+    /// The smallest size that holds `rows` rows in a context of `context` tokens; a smaller tier
+    /// goes before fewer rows.
+    pub(crate) fn fit(&self, context: u32, rows: u32) -> Option<(u32, u32)> {
+        self.sizes.iter().copied().find(|&(tier, r)| tier >= context && r >= rows)
+    }
+
+    /// The most of `rows` rows that one graph takes at a context of `context` tokens.
+    pub(crate) fn most(&self, context: u32, rows: u32) -> u32 {
+        let fitting = self.sizes.iter().filter(|&&(tier, _)| tier >= context);
+        fitting.map(|&(_, r)| r).max().unwrap_or(0).min(rows)
+    }
+
+    /// The most rows, up to `rows`, that fill a graph that begins at `start`, with its size.
+    pub(crate) fn filled(&self, start: u32, rows: u32) -> Option<(u32, u32)> {
+        let fills = |&&(tier, r): &&(u32, u32)| r <= rows && start + r <= tier;
+        let most = self.sizes.iter().filter(fills).map(|&(_, r)| r).max()?;
+        self.sizes.iter().copied().find(|&(tier, r)| r == most && start + r <= tier)
+    }
+
+    /// The graph of exactly this size.
+    pub(crate) fn get(&self, (tier, rows): (u32, u32)) -> &Bound<G> {
+        self.set.pick(tier, rows).expect("sizes come from `fit` and `filled`").1
+    }
+
+    /// The longest context, in tokens.
+    pub(crate) fn context_tokens(&self) -> u32 {
+        self.sizes.last().map_or(0, |&(tier, _)| tier)
+    }
+
+    pub(crate) fn max_rows(&self) -> u32 {
+        self.set.max_rows()
+    }
+}
+
+/// Every plan captured, its counters, and how long each took in milliseconds.
+pub(crate) type BoundPlans<G> = (Graphs<G>, Vec<BucketCounters>, Vec<(String, f64)>);
+
+/// Captures every plan on `device`, whose memory is loaded.
+pub(crate) fn bind<D: Device>(
+    device: &mut D,
+    manifest: &Manifest,
+    plans: &[Plan],
+) -> Result<BoundPlans<D::Graph>, EngineError> {
+    let (mut decode, mut prefill, mut head) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut counters, mut times) = (Vec::new(), Vec::new());
+    for (index, plan) in plans.iter().enumerate() {
+        let start = Instant::now();
+        let ports = check_driven(manifest, plan)?;
+        let of_phase = match plan.phase {
+            Phase::Decode => &mut decode,
+            Phase::Prefill => &mut prefill,
+            Phase::Head => &mut head,
+        };
+        let size = (plan.context_tokens, plan.rows);
+        if of_phase.iter().any(|(other, _)| *other == size) {
+            return Err(damaged(plan, "another plan has the same phase, rows and context"));
+        }
+        let graph = capture(device, plan).map_err(|source| EngineError::Device {
+            doing: format!("binding plan `{}`", plan.name),
+            source,
+        })?;
+        of_phase.push((size, Bound { graph, ports, index }));
+        counters.push(BucketCounters {
+            phase: plan.phase,
+            rows: plan.rows,
+            context_tokens: plan.context_tokens,
+            replays: 0.into(),
+            padded_rows: 0.into(),
+        });
+        times.push((plan.name.clone(), start.elapsed().as_secs_f64() * 1e3));
+    }
+    let graphs = Graphs {
+        decode: Sized::new(Phase::Decode, decode)?,
+        prefill: Sized::new(Phase::Prefill, prefill)?,
+        head: Sized::new(Phase::Head, head)?,
+    };
+    Ok((graphs, counters, times))
+}
+
+fn damaged(plan: &Plan, why: impl Into<String>) -> EngineError {
+    EngineError::Plan { plan: plan.name.clone(), why: why.into() }
+}
+
+/// Checks what the engine relies on: sizes, ports, and that no buffer leaves its space.
+fn check_driven(manifest: &Manifest, plan: &Plan) -> Result<Ports, EngineError> {
+    if plan.rows == 0 {
+        return Err(damaged(plan, "it has no rows"));
+    }
+    if plan.arena_bytes > manifest.memory.arena_bytes {
+        return Err(damaged(plan, "it needs a larger arena than the manifest says"));
+    }
+    let block_tokens = manifest.kv.block_tokens;
+    let has_context = plan.phase != Phase::Head;
+    if has_context != (plan.context_tokens > 0) || !plan.context_tokens.is_multiple_of(block_tokens)
+    {
+        let context = plan.context_tokens;
+        return Err(damaged(
+            plan,
+            format!("a context of {context} tokens in blocks of {block_tokens}"),
+        ));
+    }
+    for buffer in plan.steps.iter().flat_map(|s| &s.args) {
+        let memory = &manifest.memory;
+        let bytes = match buffer.space {
+            Space::Arena => memory.arena_bytes,
+            Space::Weights => manifest.weights_file.bytes,
+            Space::State => memory.state_bytes,
+        };
+        if buffer.offset.checked_add(buffer.bytes).is_none_or(|end| end > bytes) {
+            return Err(damaged(
+                plan,
+                format!("a call reads or writes outside {:?}", buffer.space),
+            ));
+        }
+    }
+    let rows = u64::from(plan.rows);
+    let table_width = u64::from(plan.context_tokens / block_tokens);
+    let input = |name, dims: &[u64]| port(manifest, plan, plan.input(name), name, DType::I32, dims);
+    let output =
+        |name, dtype, dims: &[u64]| port(manifest, plan, plan.output(name), name, dtype, dims);
+    let none = BufferRef { space: Space::Arena, offset: 0, bytes: 0 };
+    let mut ports = Ports {
+        token_ids: none,
+        positions: none,
+        slots: none,
+        block_table: none,
+        rows: none,
+        logits: none,
+        argmax: none,
+    };
+    if has_context {
+        let tables = if plan.phase == Phase::Decode { rows } else { 1 };
+        ports.token_ids = input("token_ids", &[rows])?;
+        ports.positions = input("positions", &[rows])?;
+        ports.slots = input("slots", &[rows])?;
+        ports.block_table = input("block_table", &[tables, table_width])?;
+    } else {
+        ports.rows = input("rows", &[rows])?;
+    }
+    if plan.phase != Phase::Prefill {
+        let vocab = u64::from(manifest.model.vocab_size);
+        ports.logits = output("logits", DType::F32, &[rows, vocab])?;
+        ports.argmax = output("argmax", DType::I32, &[rows])?;
+    }
+    Ok(ports)
+}
+
+fn port(
+    manifest: &Manifest,
+    plan: &Plan,
+    found: Option<&Port>,
+    name: &str,
+    dtype: DType,
+    dims: &[u64],
+) -> Result<BufferRef, EngineError> {
+    let port = found.ok_or_else(|| damaged(plan, format!("it has no port `{name}`")))?;
+    if port.dtype != dtype || port.dims != dims {
+        let (found_dtype, found_dims) = (port.dtype, &port.dims);
+        return Err(damaged(
+            plan,
+            format!("port `{name}` is {found_dtype}{found_dims:?}, expected {dtype}{dims:?}"),
+        ));
+    }
+    let BufferRef { space, offset, bytes } = port.at;
+    let end = offset.checked_add(bytes);
+    let inside = end.is_some_and(|end| end <= manifest.memory.arena_bytes);
+    let long_enough = bytes >= dtype.bytes_for(dims.iter().product());
+    if space != Space::Arena || !inside || !long_enough {
+        return Err(damaged(plan, format!("port `{name}` does not lie in the arena")));
+    }
+    Ok(port.at)
+}

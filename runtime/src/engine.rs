@@ -1,0 +1,346 @@
+//! The engine: loading, taking requests, and choosing what a step does.
+
+use crate::{
+    EngineError, Finish, Request, RequestError, Stats,
+    bind::bind,
+    handle::Shared,
+    limits::{Checked, Limits},
+    replay::Replayer,
+    sampler::Sampler,
+    schedule::{Scheduler, Work},
+    sequence::{Sequence, Sizing},
+    stats::Counters,
+    throughput::Throughput,
+};
+use artifact::{Artifact, Manifest, Plan};
+use hal::{Device, DeviceError, MemoryRequest};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed, atomic::Ordering::SeqCst},
+    time::Instant,
+};
+
+/// How an engine is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// The most requests that run at once; the artifact's number when `None`. More than the
+    /// largest decode bucket is allowed: a step then takes several replays.
+    pub max_running_requests: Option<u32>,
+    /// The most requests that wait when as many as possible run;
+    /// [`EngineOptions::DEFAULT_MAX_QUEUED`] when `None`.
+    pub max_queued_requests: Option<u32>,
+    /// Compare the weights with their checksum, which reads every byte.
+    pub check_weights: bool,
+}
+
+impl EngineOptions {
+    /// Requests that may wait when nothing else is said.
+    pub const DEFAULT_MAX_QUEUED: u32 = 8192;
+}
+
+/// How long the parts of a start took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StartupReport {
+    /// Reading plans and mapping the weights.
+    pub map_ms: f64,
+    /// Comparing the weights with their checksum; `None` when that was not asked for.
+    pub check_ms: Option<f64>,
+    /// Providing the memory on the device.
+    pub load_ms: f64,
+    /// Capturing each plan, by name, in the manifest's order.
+    pub bind: Vec<(String, f64)>,
+    /// Everything.
+    pub total_ms: f64,
+}
+
+/// What [`Engine::step`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOutcome {
+    /// Nothing runs and nothing waits.
+    Idle,
+    /// Fed a piece of a prompt.
+    Prefill {
+        /// Tokens fed.
+        tokens: u32,
+    },
+    /// Chose one token for each of the sequences that decode.
+    Decode {
+        /// How many.
+        rows: u32,
+    },
+}
+
+/// An engine that owns its device. Drive it with [`Engine::step`], or hand it to a thread with
+/// [`Engine::spawn`].
+pub struct Engine<D: Device> {
+    pub(crate) replayer: Replayer<D>,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) sampler: Sampler,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) scratch: Scratch,
+    throughput: Throughput,
+    eos: Vec<u32>,
+    block_tokens: usize,
+    startup: StartupReport,
+}
+
+/// Buffers of a step, sized once.
+pub(crate) struct Scratch {
+    /// Running sequences that decode.
+    pub(crate) batch: Vec<usize>,
+    /// Most probable tokens of a replay's rows.
+    pub(crate) argmax: Vec<Option<u32>>,
+    /// One row of logits.
+    pub(crate) logits: Vec<f32>,
+    /// Running sequences that ended in this step, ascending.
+    pub(crate) ended: Vec<usize>,
+}
+
+impl<D: Device> Engine<D> {
+    /// Maps the weights of an artifact, gives the device its memory and captures every plan.
+    ///
+    /// # Errors
+    /// [`EngineError`] when the artifact is damaged, the device cannot run it, or an option is out
+    /// of range.
+    pub fn load(
+        mut device: D,
+        artifact: &Artifact,
+        options: EngineOptions,
+    ) -> Result<Self, EngineError> {
+        let start = Instant::now();
+        let manifest = artifact.manifest();
+        let plans = artifact.plans()?;
+        let weights = Arc::new(artifact.map_weights()?);
+        let mapped = Instant::now();
+        let check_ms = if options.check_weights {
+            artifact.check_weights(&weights)?;
+            Some(ms_since(mapped))
+        } else {
+            None
+        };
+        let checked = Instant::now();
+        let memory = MemoryRequest {
+            weights,
+            arena_bytes: manifest.memory.arena_bytes,
+            state_bytes: manifest.memory.state_bytes,
+        };
+        device
+            .load(memory)
+            .map_err(|source| EngineError::Device { doing: "providing memory".into(), source })?;
+        let load_ms = ms_since(checked);
+        let mut engine = Self::from_parts(device, manifest, &plans, options)?;
+        engine.startup.map_ms = mapped.duration_since(start).as_secs_f64() * 1e3;
+        engine.startup.check_ms = check_ms;
+        engine.startup.load_ms = load_ms;
+        engine.startup.total_ms = ms_since(start);
+        Ok(engine)
+    }
+
+    /// An engine from a manifest, its plans, and a device whose memory is loaded already.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn from_parts(
+        mut device: D,
+        manifest: &Manifest,
+        plans: &[Plan],
+        options: EngineOptions,
+    ) -> Result<Self, EngineError> {
+        let start = Instant::now();
+        let range = |field, found: u32, must_be| {
+            let found = found.into();
+            if found > 0 { Ok(()) } else { Err(EngineError::Range { field, found, must_be }) }
+        };
+        let max_running = options.max_running_requests.unwrap_or(manifest.max_running_requests);
+        range("max_running_requests", max_running, "at least 1")?;
+        range("kv.block_tokens", manifest.kv.block_tokens, "at least 1")?;
+        range("kv.blocks", manifest.kv.blocks, "at least 1")?;
+        range("model.vocab_size", manifest.model.vocab_size, "at least 1")?;
+        let max_queued = options.max_queued_requests.unwrap_or(EngineOptions::DEFAULT_MAX_QUEUED);
+        // Slots are 32-bit on the device, and the spare block has the last of them.
+        let slots = (u64::from(manifest.kv.blocks) + 1) * u64::from(manifest.kv.block_tokens);
+        if slots > i32::MAX as u64 {
+            let must_be = "few enough for 2147483647 tokens";
+            let found = manifest.kv.blocks.into();
+            return Err(EngineError::Range { field: "kv.blocks", found, must_be });
+        }
+        // Every running sequence holds a block.
+        let max_running = max_running.min(manifest.kv.blocks);
+
+        let (graphs, buckets, bind_times) = bind(&mut device, manifest, plans)?;
+        let replayer = Replayer::new(device, graphs, manifest);
+        let in_memory = manifest.kv.blocks * manifest.kv.block_tokens;
+        let context = manifest.model.max_context.min(replayer.context_tokens()).min(in_memory);
+        let vocab_size = manifest.model.vocab_size;
+        let counters = Counters { buckets, ..Counters::default() };
+        counters.free_blocks.store(manifest.kv.blocks.into(), Relaxed);
+        let (blocks, block_tokens) = (manifest.kv.blocks, manifest.kv.block_tokens);
+        let limits = Limits { vocab_size, context_tokens: context as usize };
+        let shared =
+            Shared::new(limits, (max_running, max_queued), (blocks, block_tokens), counters);
+        let scratch = Scratch {
+            batch: Vec::with_capacity(max_running as usize),
+            argmax: Vec::with_capacity(replayer.max_output_rows() as usize),
+            logits: vec![0.0; vocab_size as usize],
+            ended: Vec::with_capacity(max_running as usize),
+        };
+        Ok(Self {
+            replayer,
+            scheduler: Scheduler::new(blocks, block_tokens, max_running),
+            sampler: Sampler::new(vocab_size as usize),
+            shared: Arc::new(shared),
+            scratch,
+            throughput: Throughput::default(),
+            eos: manifest.model.eos_token_ids.clone(),
+            block_tokens: block_tokens as usize,
+            startup: StartupReport {
+                bind: bind_times,
+                total_ms: ms_since(start),
+                ..StartupReport::default()
+            },
+        })
+    }
+
+    /// How long the start took.
+    pub fn startup(&self) -> &StartupReport {
+        &self.startup
+    }
+
+    /// Name of the device, for reports.
+    pub fn device_name(&self) -> String {
+        self.replayer.device_name()
+    }
+
+    /// A snapshot of the counters.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// Queues a request; no queue limit applies. Its events come from [`Engine::step`].
+    ///
+    /// # Errors
+    /// [`RequestError`] when it can never be served; its sink is dropped without an event.
+    pub fn add(&mut self, request: Request) -> Result<(), RequestError> {
+        let checked = self.shared.limits.check(request)?;
+        self.shared.requests.fetch_add(1, SeqCst);
+        self.enqueue(checked);
+        Ok(())
+    }
+
+    /// Queues a request that was checked and counted.
+    pub(crate) fn enqueue(&mut self, request: Checked) {
+        let sizing = Sizing {
+            context_tokens: self.shared.limits.context_tokens,
+            block_tokens: self.block_tokens,
+            eos: &self.eos,
+        };
+        self.scheduler.enqueue(Sequence::new(request, &sizing));
+        self.shared.counters.waiting.store(self.scheduler.waiting.len() as u64, Relaxed);
+    }
+
+    /// Drops requests whose client left, starts those that have room, and does one piece of work.
+    ///
+    /// # Errors
+    /// When the device fails. Every request was told and is gone; the engine must not be used
+    /// further.
+    pub fn step(&mut self) -> Result<StepOutcome, DeviceError> {
+        let start = Instant::now();
+        self.drop_closed();
+        self.start_waiting();
+        let outcome = match self.scheduler.next() {
+            Work::Nothing => Ok(StepOutcome::Idle),
+            Work::Prefill(index) => self.prefill_step(index),
+            Work::Decode => self.decode_step(),
+        };
+        match &outcome {
+            Err(error) => self.abort_all(&error.to_string()),
+            Ok(_) => self.publish(start),
+        }
+        outcome
+    }
+
+    fn publish(&mut self, start: Instant) {
+        let counters = &self.shared.counters;
+        counters.running.store(self.scheduler.running.len() as u64, Relaxed);
+        counters.waiting.store(self.scheduler.waiting.len() as u64, Relaxed);
+        counters.free_blocks.store(self.scheduler.pool.free() as u64, Relaxed);
+        let now = Instant::now();
+        counters.last_step_ns.store(now.duration_since(start).as_nanos() as u64, Relaxed);
+        let generated = counters.generation_tokens.load(Relaxed);
+        let rate = self.throughput.update(now, generated, self.scheduler.is_idle());
+        counters.gen_throughput.store(rate.to_bits(), Relaxed);
+    }
+
+    fn drop_closed(&mut self) {
+        for index in (0..self.scheduler.running.len()).rev() {
+            if !self.scheduler.running[index].is_open() {
+                let sequence = self.scheduler.remove_running(index);
+                self.count_end(&sequence, &CLIENT_LEFT);
+            }
+        }
+        for index in (0..self.scheduler.waiting.len()).rev() {
+            if !self.scheduler.waiting[index].is_open()
+                && let Some(sequence) = self.scheduler.waiting.remove(index)
+            {
+                self.count_end(&sequence, &CLIENT_LEFT);
+            }
+        }
+    }
+
+    fn start_waiting(&mut self) {
+        while let Some(sequence) = self.scheduler.start_next() {
+            if !sequence.preempted {
+                let tokens = sequence.prompt_len as u64;
+                self.shared.counters.prompt_tokens.fetch_add(tokens, Relaxed);
+            }
+        }
+    }
+
+    /// Counts a request that is gone.
+    pub(crate) fn count_end(&self, sequence: &Sequence, finish: &Finish) {
+        tracing::debug!(
+            request = sequence.request.id.0,
+            prompt_tokens = sequence.prompt_len,
+            output_tokens = sequence.output_len(),
+            ?finish,
+            "request ended"
+        );
+        let counters = &self.shared.counters;
+        match finish {
+            Finish::Abort(_) => counters.aborted.fetch_add(1, Relaxed),
+            Finish::Stop { .. } | Finish::Length => counters.finished.fetch_add(1, Relaxed),
+        };
+        self.shared.requests.fetch_sub(1, SeqCst);
+    }
+
+    /// Ends every request and frees every block.
+    pub(crate) fn abort_all(&mut self, why: &str) {
+        let finish = Finish::Abort(why.to_owned());
+        while !self.scheduler.running.is_empty() {
+            let sequence = self.scheduler.remove_running(self.scheduler.running.len() - 1);
+            self.abort(sequence, &finish);
+        }
+        while let Some(sequence) = self.scheduler.waiting.pop_front() {
+            self.abort(sequence, &finish);
+        }
+        self.publish(Instant::now());
+    }
+
+    /// Ends a request, unless it ended in the step that failed.
+    fn abort(&self, mut sequence: Sequence, finish: &Finish) {
+        if sequence.ended.is_none() {
+            sequence.end(finish.clone());
+        }
+        self.count_end(&sequence, sequence.ended.as_ref().unwrap_or(finish));
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.scheduler.is_idle()
+    }
+}
+
+/// Counted as aborted; nobody reads the reason. Empty, so that it allocates nothing.
+pub(crate) const CLIENT_LEFT: Finish = Finish::Abort(String::new());
+
+fn ms_since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}

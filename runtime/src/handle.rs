@@ -1,0 +1,219 @@
+//! The engine as other threads see it: a queue in, counters out.
+
+use crate::{
+    FlushError, Request, Stats, SubmitError,
+    limits::{Checked, Limits},
+    stats::Counters,
+};
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
+        mpsc,
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// What an engine and its handles share.
+pub(crate) struct Shared {
+    pub(crate) counters: Counters,
+    pub(crate) limits: Limits,
+    pub(crate) max_running: u32,
+    pub(crate) max_queued: u32,
+    pub(crate) total_blocks: u32,
+    pub(crate) block_tokens: u32,
+    /// Requests accepted and not ended.
+    pub(crate) requests: AtomicU64,
+    pub(crate) draining: AtomicBool,
+    pub(crate) stopped: AtomicBool,
+    pub(crate) failure: OnceLock<String>,
+    /// Guards nothing but the wait of [`EngineHandle::wait_idle`].
+    idle_lock: Mutex<()>,
+    idle: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        limits: Limits,
+        (max_running, max_queued): (u32, u32),
+        (total_blocks, block_tokens): (u32, u32),
+        counters: Counters,
+    ) -> Self {
+        Self {
+            counters,
+            limits,
+            max_running,
+            max_queued,
+            total_blocks,
+            block_tokens,
+            requests: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            idle_lock: Mutex::new(()),
+            idle: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            max_running_requests: self.max_running.into(),
+            max_queued_requests: self.max_queued.into(),
+            total_blocks: self.total_blocks.into(),
+            block_tokens: self.block_tokens.into(),
+            ..self.counters.snapshot()
+        }
+    }
+
+    /// Wakes [`EngineHandle::wait_idle`].
+    pub(crate) fn notify_idle(&self) {
+        let _guard = self.idle_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.idle.notify_all();
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.load(SeqCst) == 0 || self.stopped.load(SeqCst)
+    }
+
+    /// Counts one more accepted request, unless there are as many as may run and wait.
+    fn reserve(&self) -> Result<(), SubmitError> {
+        let room = u64::from(self.max_running) + u64::from(self.max_queued);
+        self.requests
+            .fetch_update(SeqCst, SeqCst, |n| (n < room).then_some(n + 1))
+            .map(|_| ())
+            .map_err(|_| {
+                self.counters.rejected.fetch_add(1, Relaxed);
+                SubmitError::QueueFull { limit: self.max_queued }
+            })
+    }
+}
+
+/// A message to the engine thread.
+pub(crate) enum Command {
+    /// A request that was counted.
+    Submit(Checked),
+    /// End every request and leave.
+    Stop,
+}
+
+/// What [`EngineHandle::flush_cache`] dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// Cached KV blocks that were dropped. Always 0: nothing is cached across requests yet.
+    pub blocks: u64,
+}
+
+/// A running engine. Clones share it; when the last one is dropped the engine finishes what it has
+/// accepted and leaves.
+#[derive(Clone)]
+pub struct EngineHandle {
+    shared: Arc<Shared>,
+    commands: mpsc::Sender<Command>,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl EngineHandle {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        commands: mpsc::Sender<Command>,
+        thread: JoinHandle<()>,
+    ) -> Self {
+        Self { shared, commands, thread: Arc::new(Mutex::new(Some(thread))) }
+    }
+
+    /// Queues a request and returns at once. Its events come through its sink, the last of them
+    /// with a [`crate::Finish`]; a sink that is dropped without one belonged to an engine that
+    /// stopped at that moment.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; the sink is dropped without an event then.
+    pub fn submit(&self, request: Request) -> Result<(), SubmitError> {
+        let shared = &self.shared;
+        if shared.stopped.load(SeqCst) || shared.draining.load(SeqCst) {
+            return Err(SubmitError::Stopped);
+        }
+        let request = shared.limits.check(request)?;
+        shared.reserve()?;
+        self.commands.send(Command::Submit(request)).map_err(|_| {
+            shared.requests.fetch_sub(1, SeqCst);
+            SubmitError::Stopped
+        })
+    }
+
+    /// A snapshot of the counters. Takes no lock; allocates for [`Stats::buckets`].
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// The most tokens of prompt and answer together: what the model, the plans and all KV blocks
+    /// hold. A longer answer ends with [`crate::Finish::Length`].
+    pub fn context_tokens(&self) -> usize {
+        self.shared.limits.context_tokens
+    }
+
+    /// Drops what is cached across requests. There is no such cache yet, so this only checks that
+    /// the engine is idle and reports that nothing was dropped.
+    ///
+    /// # Errors
+    /// [`FlushError`] when the engine is busy or has stopped.
+    pub fn flush_cache(&self) -> Result<Flushed, FlushError> {
+        if self.shared.stopped.load(SeqCst) {
+            return Err(FlushError::Stopped);
+        }
+        match self.shared.requests.load(SeqCst) {
+            0 => Ok(Flushed::default()),
+            requests => Err(FlushError::Busy { requests }),
+        }
+    }
+
+    /// Takes no further requests; what was accepted is finished. Returns at once, see
+    /// [`EngineHandle::wait_idle`].
+    pub fn drain(&self) {
+        self.shared.draining.store(true, SeqCst);
+    }
+
+    /// Waits until every accepted request has ended; `false` when `timeout` passes before.
+    pub fn wait_idle(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut guard = self.shared.idle_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.shared.is_idle() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            guard = self
+                .shared
+                .idle
+                .wait_timeout(guard, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        true
+    }
+
+    /// Stops the engine after its present step and waits for its thread. Requests that have not
+    /// ended are told [`crate::Finish::Abort`]; call [`EngineHandle::drain`] and
+    /// [`EngineHandle::wait_idle`] first to let them finish. Further calls return at once.
+    pub fn shutdown(&self) {
+        self.drain();
+        // Fails only when the thread has left already.
+        let _ = self.commands.send(Command::Stop);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the engine thread panicked");
+        }
+    }
+
+    /// Whether the engine takes no more requests because it has left its loop.
+    pub fn is_stopped(&self) -> bool {
+        self.shared.stopped.load(SeqCst)
+    }
+
+    /// Why the engine stopped by itself; `None` while it runs and after [`EngineHandle::shutdown`].
+    pub fn failure(&self) -> Option<&str> {
+        self.shared.failure.get().map(String::as_str)
+    }
+}

@@ -1,0 +1,262 @@
+//! A step as the device sees it: inputs written, a graph replayed, outputs read.
+
+use crate::{
+    bind::{Bound, Graphs},
+    stats::{BucketCounters, Counters},
+};
+use artifact::{BufferRef, Manifest};
+use hal::{Device, DeviceError};
+
+/// A live row of a decode replay.
+pub(crate) struct Row<'a> {
+    pub(crate) token: u32,
+    pub(crate) position: u32,
+    /// Blocks of the sequence, the one of `position` included.
+    pub(crate) blocks: &'a [u32],
+}
+
+/// A piece of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    /// Context tier and rows of the graph.
+    pub(crate) size: (u32, u32),
+    /// Tokens it feeds; rows past them are padding.
+    pub(crate) live: u32,
+}
+
+/// Where the outputs of the last replay lie. Valid until the next replay.
+#[derive(Clone, Copy)]
+pub(crate) struct Outputs {
+    logits: BufferRef,
+    argmax: BufferRef,
+}
+
+/// The device, its graphs, and the bytes on their way to and from it.
+pub(crate) struct Replayer<D: Device> {
+    device: D,
+    graphs: Graphs<D::Graph>,
+    block_tokens: u32,
+    spare_block: u32,
+    vocab_size: usize,
+    staging: Vec<u8>,
+    logits: Vec<u8>,
+}
+
+impl<D: Device> Replayer<D> {
+    pub(crate) fn new(device: D, graphs: Graphs<D::Graph>, manifest: &Manifest) -> Self {
+        let vocab_size = manifest.model.vocab_size as usize;
+        let block_tokens = manifest.kv.block_tokens;
+        let table = |rows, context: u32| (rows * context.div_ceil(block_tokens)) as usize;
+        let widest = table(graphs.decode.max_rows(), graphs.decode.context_tokens())
+            .max(table(1, graphs.prefill.context_tokens()))
+            .max(graphs.prefill.max_rows() as usize)
+            .max(graphs.head.max_rows() as usize);
+        Self {
+            device,
+            graphs,
+            block_tokens,
+            spare_block: manifest.kv.blocks,
+            vocab_size,
+            staging: Vec::with_capacity(widest * size_of::<i32>()),
+            logits: vec![0; vocab_size * size_of::<f32>()],
+        }
+    }
+
+    pub(crate) fn device_name(&self) -> String {
+        self.device.name()
+    }
+
+    /// The longest context that prefill and decode both hold.
+    pub(crate) fn context_tokens(&self) -> u32 {
+        self.graphs.decode.context_tokens().min(self.graphs.prefill.context_tokens())
+    }
+
+    /// The most of `rows` rows that one decode replay takes when the longest holds `context`
+    /// tokens.
+    pub(crate) fn decode_rows(&self, context: u32, rows: u32) -> u32 {
+        self.graphs.decode.most(context, rows)
+    }
+
+    pub(crate) fn head_rows(&self) -> u32 {
+        self.graphs.head.max_rows()
+    }
+
+    /// The most rows that any replay gives logits for.
+    pub(crate) fn max_output_rows(&self) -> u32 {
+        self.graphs.head.max_rows().max(self.graphs.decode.max_rows())
+    }
+
+    /// The next piece of `left` tokens from position `start` on: the largest graph that they fill,
+    /// or the smallest that takes them all.
+    pub(crate) fn chunk(&self, start: u32, left: u32) -> Chunk {
+        let prefill = &self.graphs.prefill;
+        if let Some(size) = prefill.filled(start, left) {
+            return Chunk { size, live: size.1 };
+        }
+        let size = prefill
+            .fit(start + left, left)
+            .expect("admission keeps positions inside the longest tier");
+        Chunk { size, live: left }
+    }
+
+    /// Feeds one token of each row. `context` is the most tokens that a row attends to.
+    pub(crate) fn decode<'a>(
+        &mut self,
+        context: u32,
+        rows: impl ExactSizeIterator<Item = Row<'a>> + Clone,
+        counters: &Counters,
+    ) -> Result<Outputs, DeviceError> {
+        let live = rows.len() as u32;
+        let size = self
+            .graphs
+            .decode
+            .fit(context, live)
+            .expect("the caller asks `decode_rows` and admission keeps contexts inside a tier");
+        let bound = self.graphs.decode.get(size);
+        let (tier, total) = size;
+        let padding = (total - live) as usize;
+        let (block_tokens, spare_block) = (self.block_tokens, self.spare_block);
+        let spare_slot = spare_block * block_tokens;
+        let mut input = Input { device: &mut self.device, staging: &mut self.staging };
+
+        let ports = &bound.ports;
+        input.write(ports.token_ids, rows.clone().map(|r| r.token), padding, 0);
+        input.write(ports.positions, rows.clone().map(|r| r.position), padding, 0);
+        let slots = rows.clone().map(|r| slot(r.blocks, r.position, block_tokens));
+        input.write(ports.slots, slots, padding, spare_slot);
+        let width = (tier / block_tokens) as usize;
+        input.staging.clear();
+        for row in rows {
+            let used = row.position as usize / block_tokens as usize + 1;
+            input.extend(row.blocks[..used].iter().copied());
+            input.fill(width - used, spare_block);
+        }
+        input.fill(padding * width, spare_block);
+        input.flush(ports.block_table);
+
+        replay(&mut self.device, bound, live, &counters.buckets)
+    }
+
+    /// Feeds `tokens` of one sequence from position `start` on and leaves their hidden states for
+    /// [`Replayer::head`].
+    pub(crate) fn prefill(
+        &mut self,
+        chunk: Chunk,
+        start: u32,
+        tokens: &[u32],
+        blocks: &[u32],
+        counters: &Counters,
+    ) -> Result<(), DeviceError> {
+        let bound = self.graphs.prefill.get(chunk.size);
+        let (tier, total) = chunk.size;
+        let padding = (total - chunk.live) as usize;
+        let (block_tokens, spare_block) = (self.block_tokens, self.spare_block);
+        let mut input = Input { device: &mut self.device, staging: &mut self.staging };
+
+        let ports = &bound.ports;
+        let positions = start..start + chunk.live;
+        input.write(ports.token_ids, tokens.iter().copied(), padding, 0);
+        input.write(ports.positions, positions.clone(), padding, 0);
+        let slots = positions.map(|p| slot(blocks, p, block_tokens));
+        input.write(ports.slots, slots, padding, spare_block * block_tokens);
+        let used = (start + chunk.live).div_ceil(block_tokens) as usize;
+        let rest = (tier / block_tokens) as usize - used;
+        input.write(ports.block_table, blocks[..used].iter().copied(), rest, spare_block);
+
+        replay(&mut self.device, bound, chunk.live, &counters.buckets).map(|_| ())
+    }
+
+    /// Logits of the rows `first..first + count` of the last prefill; `count` is at most
+    /// [`Replayer::head_rows`].
+    pub(crate) fn head(
+        &mut self,
+        first: u32,
+        count: u32,
+        counters: &Counters,
+    ) -> Result<Outputs, DeviceError> {
+        let size = self.graphs.head.fit(0, count).expect("the caller asks `head_rows`");
+        let bound = self.graphs.head.get(size);
+        let mut input = Input { device: &mut self.device, staging: &mut self.staging };
+        // Padding repeats a row that holds a hidden state.
+        input.write(bound.ports.rows, first..first + count, (size.1 - count) as usize, first);
+        replay(&mut self.device, bound, count, &counters.buckets)
+    }
+
+    /// The most probable token of each of the first `out.len()` rows; `None` where the device gave
+    /// no token id.
+    pub(crate) fn argmax(&mut self, from: Outputs, out: &mut [Option<u32>]) {
+        self.staging.clear();
+        self.staging.resize(out.len() * size_of::<i32>(), 0);
+        self.device.read(from.argmax, &mut self.staging);
+        let (ids, _) = self.staging.as_chunks::<4>();
+        for (token, id) in out.iter_mut().zip(ids) {
+            let id = usize::try_from(i32::from_le_bytes(*id)).ok();
+            *token = id.filter(|&id| id < self.vocab_size).map(|id| id as u32);
+        }
+    }
+
+    /// Reads the logits of `row`; `out` has one entry for each token.
+    pub(crate) fn logits(&mut self, from: Outputs, row: u32, out: &mut [f32]) {
+        let bytes = self.logits.len() as u64;
+        let at =
+            BufferRef { offset: from.logits.offset + u64::from(row) * bytes, bytes, ..from.logits };
+        self.device.read(at, &mut self.logits);
+        let (values, _) = self.logits.as_chunks::<4>();
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = f32::from_le_bytes(*value);
+        }
+    }
+}
+
+/// Where the keys and values of `position` lie.
+fn slot(blocks: &[u32], position: u32, block_tokens: u32) -> u32 {
+    blocks[(position / block_tokens) as usize] * block_tokens + position % block_tokens
+}
+
+fn replay<D: Device>(
+    device: &mut D,
+    bound: &Bound<D::Graph>,
+    live: u32,
+    buckets: &[BucketCounters],
+) -> Result<Outputs, DeviceError> {
+    device.replay(&bound.graph)?;
+    buckets[bound.index].count(live);
+    Ok(Outputs { logits: bound.ports.logits, argmax: bound.ports.argmax })
+}
+
+/// Writes integers as the device reads them. All inputs are written before every replay: plans
+/// share one arena, so the last replay may have put something else there.
+struct Input<'a, D: Device> {
+    device: &'a mut D,
+    staging: &'a mut Vec<u8>,
+}
+
+impl<D: Device> Input<'_, D> {
+    /// Writes `values`, then `padding` times `pad`.
+    fn write(
+        &mut self,
+        at: BufferRef,
+        values: impl Iterator<Item = u32>,
+        padding: usize,
+        pad: u32,
+    ) {
+        self.staging.clear();
+        self.extend(values);
+        self.fill(padding, pad);
+        self.flush(at);
+    }
+
+    fn extend(&mut self, values: impl Iterator<Item = u32>) {
+        for value in values {
+            self.staging.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    fn fill(&mut self, count: usize, value: u32) {
+        self.extend(std::iter::repeat_n(value, count));
+    }
+
+    fn flush(&mut self, at: BufferRef) {
+        self.device.write(at, self.staging);
+    }
+}

@@ -1,0 +1,98 @@
+//! The engine thread: commands in, steps while there is work, parked otherwise.
+
+use crate::{
+    Engine, EngineError, EngineHandle, Finish,
+    handle::{Command, Shared},
+    limits::Checked,
+};
+use hal::Device;
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::Ordering::SeqCst, mpsc},
+    thread,
+};
+
+impl<D: Device + 'static> Engine<D>
+where
+    D::Graph: 'static,
+{
+    /// Moves the engine to a thread of its own.
+    ///
+    /// # Errors
+    /// [`EngineError::Thread`] when the system starts no thread.
+    pub fn spawn(mut self) -> Result<EngineHandle, EngineError> {
+        let (sender, commands) = mpsc::channel();
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new()
+            .name("precast-engine".into())
+            .spawn(move || self.run_to_end(&commands))
+            .map_err(EngineError::Thread)?;
+        Ok(EngineHandle::new(shared, sender, thread))
+    }
+
+    /// Runs until told to stop or until something fails, then ends what is left.
+    fn run_to_end(&mut self, commands: &mpsc::Receiver<Command>) {
+        // A panic is a bug, but clients must hear of it and later ones must be refused. Nothing
+        // of the engine but its queues is used afterwards.
+        let why = match catch_unwind(AssertUnwindSafe(|| self.run(commands))) {
+            Ok(Ok(())) => "the server is shutting down".to_owned(),
+            Ok(Err(error)) => self.fail(error.to_string()),
+            Err(panic) => self.fail(format!("the engine panicked: {}", message(&*panic))),
+        };
+        let shared = Arc::clone(&self.shared);
+        shared.stopped.store(true, SeqCst);
+        // Requests that were sent before the flag was seen.
+        while let Ok(Command::Submit(request)) = commands.try_recv() {
+            refuse(request, &shared, &why);
+        }
+        // After a panic inside the scheduler this may panic again; the flag is set by then.
+        let ended = catch_unwind(AssertUnwindSafe(|| self.abort_all(&why)));
+        if ended.is_err() {
+            tracing::error!("requests could not be told that the engine stopped");
+        }
+        shared.notify_idle();
+    }
+
+    fn fail(&self, why: String) -> String {
+        tracing::error!("the engine stopped: {why}");
+        // Set once: nothing runs after the first failure.
+        let _ = self.shared.failure.set(why.clone());
+        why
+    }
+
+    fn run(&mut self, commands: &mpsc::Receiver<Command>) -> Result<(), hal::DeviceError> {
+        loop {
+            if self.is_idle() {
+                self.shared.notify_idle();
+                match commands.recv() {
+                    Ok(Command::Submit(request)) => self.enqueue(request),
+                    Ok(Command::Stop) | Err(mpsc::RecvError) => return Ok(()),
+                }
+            }
+            loop {
+                match commands.try_recv() {
+                    Ok(Command::Submit(request)) => self.enqueue(request),
+                    Ok(Command::Stop) => return Ok(()),
+                    // Nobody can submit any more; what was accepted is finished first.
+                    Err(mpsc::TryRecvError::Empty | mpsc::TryRecvError::Disconnected) => break,
+                }
+            }
+            self.step()?;
+        }
+    }
+}
+
+/// Ends a request that never reached the scheduler.
+fn refuse(Checked(mut request): Checked, shared: &Shared, why: &str) {
+    request.sink.push(crate::TokenEvent::Ended { finish: Finish::Abort(why.to_owned()) });
+    shared.requests.fetch_sub(1, SeqCst);
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}

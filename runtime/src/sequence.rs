@@ -1,0 +1,112 @@
+//! One request on its way through the engine.
+
+use crate::{Finish, Request, TokenEvent, TokenLogprob, limits::Checked};
+
+/// A request with its tokens and KV blocks.
+pub(crate) struct Sequence {
+    pub(crate) request: Request,
+    /// Prompt, then output. Never reallocates: room for the longest answer is reserved.
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) prompt_len: usize,
+    /// Tokens whose keys and values are in memory.
+    pub(crate) fed: usize,
+    pub(crate) blocks: Vec<u32>,
+    /// `max_tokens`, cut where the context ends.
+    pub(crate) max_output: usize,
+    /// Ids that end the output.
+    pub(crate) terminators: Vec<u32>,
+    /// The prompt's log-probabilities as far as they are known, until they are sent.
+    pub(crate) prompt_logprobs: Option<Vec<TokenLogprob>>,
+    /// It ran before and gave its blocks back.
+    pub(crate) preempted: bool,
+    /// How its output ended, once it has.
+    pub(crate) ended: Option<Finish>,
+}
+
+/// Facts of the engine that a new sequence is sized by.
+pub(crate) struct Sizing<'a> {
+    pub(crate) context_tokens: usize,
+    pub(crate) block_tokens: usize,
+    pub(crate) eos: &'a [u32],
+}
+
+impl Sequence {
+    pub(crate) fn new(Checked(mut request): Checked, sizing: &Sizing<'_>) -> Self {
+        let prompt = std::mem::take(&mut request.prompt);
+        let prompt_len = prompt.len();
+        let max_output = request.max_tokens.min(sizing.context_tokens - prompt_len);
+        let mut tokens = prompt;
+        tokens.reserve_exact(max_output);
+        let mut terminators = request.stop_token_ids.clone();
+        if !request.ignore_eos {
+            terminators.extend_from_slice(sizing.eos);
+        }
+        let prompt_logprobs = request.logprobs.prompt_from.map(|_| Vec::new());
+        Self {
+            blocks: Vec::with_capacity((prompt_len + max_output).div_ceil(sizing.block_tokens)),
+            tokens,
+            prompt_len,
+            fed: 0,
+            max_output,
+            terminators,
+            prompt_logprobs,
+            preempted: false,
+            ended: None,
+            request,
+        }
+    }
+
+    pub(crate) fn output_len(&self) -> usize {
+        self.tokens.len() - self.prompt_len
+    }
+
+    /// The most tokens it can have.
+    pub(crate) fn most_tokens(&self) -> usize {
+        self.prompt_len + self.max_output
+    }
+
+    /// Tokens that prefill feeds: the prompt, or after a preemption all but the last token, which
+    /// is the next to decode.
+    pub(crate) fn prefill_end(&self) -> usize {
+        if self.output_len() == 0 { self.prompt_len } else { self.tokens.len() - 1 }
+    }
+
+    pub(crate) fn is_prefilling(&self) -> bool {
+        self.fed < self.prefill_end()
+    }
+
+    /// Whether `token`, just chosen and already among the tokens, ends the output, and how.
+    pub(crate) fn finish_after(&self, token: u32) -> Option<Finish> {
+        if self.terminators.contains(&token) && self.output_len() >= self.request.min_tokens {
+            Some(Finish::Stop { token })
+        } else if self.output_len() >= self.max_output {
+            Some(Finish::Length)
+        } else {
+            None
+        }
+    }
+
+    /// Whether ids that end the output may not be chosen yet.
+    pub(crate) fn holds_back_terminators(&self) -> bool {
+        self.output_len() < self.request.min_tokens && !self.terminators.is_empty()
+    }
+
+    /// Forgets what is in memory; the blocks were given back.
+    pub(crate) fn restart(&mut self) {
+        self.fed = 0;
+        self.preempted = true;
+        if let Some(entries) = &mut self.prompt_logprobs {
+            entries.clear();
+        }
+    }
+
+    /// Tells the client that the output ended without a further token.
+    pub(crate) fn end(&mut self, finish: Finish) {
+        self.ended = Some(finish.clone());
+        self.request.sink.push(TokenEvent::Ended { finish });
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.request.sink.is_open()
+    }
+}

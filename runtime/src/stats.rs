@@ -1,0 +1,135 @@
+//! Counters of a running engine: written by the engine thread, read by anyone, never locked.
+
+use artifact::Phase;
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// A snapshot of an engine's counters. Totals count from the start of the engine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Requests that hold KV blocks.
+    pub running: u64,
+    /// Requests that wait, preempted ones included.
+    pub waiting: u64,
+    /// The most requests that run at once.
+    pub max_running_requests: u64,
+    /// The most requests that wait when as many as possible run.
+    pub max_queued_requests: u64,
+    /// KV blocks that no request holds.
+    pub free_blocks: u64,
+    /// KV blocks, the spare one not counted.
+    pub total_blocks: u64,
+    /// Tokens in a KV block.
+    pub block_tokens: u64,
+    /// Prompt tokens of admitted requests; a preempted request counts once.
+    pub prompt_tokens_total: u64,
+    /// Tokens pushed to clients.
+    pub generation_tokens_total: u64,
+    /// How often a running request gave its blocks back and was computed again.
+    pub preemptions_total: u64,
+    /// Requests that ended with a stop token or at their length.
+    pub requests_finished_total: u64,
+    /// Requests that ended because their client left or they could not be served.
+    pub requests_aborted_total: u64,
+    /// Requests refused because the queue was full.
+    pub requests_rejected_total: u64,
+    /// Prefill chunks computed.
+    pub prefill_steps_total: u64,
+    /// Decode steps computed; one step may take several replays.
+    pub decode_steps_total: u64,
+    /// Time of the last step.
+    pub last_step: Duration,
+    /// Tokens per second over the last half second or more with work; 0 when idle.
+    pub gen_throughput: f64,
+    /// One entry for each captured plan, in the order of the manifest.
+    pub buckets: Vec<BucketStats>,
+}
+
+/// How often a captured plan was replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketStats {
+    /// Which part of the work.
+    pub phase: Phase,
+    /// Rows of a replay.
+    pub rows: u32,
+    /// Longest context in tokens; 0 for the head.
+    pub context_tokens: u32,
+    /// Replays so far.
+    pub replays: u64,
+    /// Rows of those replays that were padding.
+    pub padded_rows: u64,
+}
+
+/// One plan's counters.
+pub(crate) struct BucketCounters {
+    pub(crate) phase: Phase,
+    pub(crate) rows: u32,
+    pub(crate) context_tokens: u32,
+    pub(crate) replays: AtomicU64,
+    pub(crate) padded_rows: AtomicU64,
+}
+
+impl BucketCounters {
+    pub(crate) fn count(&self, live: u32) {
+        self.replays.fetch_add(1, Relaxed);
+        self.padded_rows.fetch_add(u64::from(self.rows - live), Relaxed);
+    }
+}
+
+/// The live counters behind [`Stats`].
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) running: AtomicU64,
+    pub(crate) waiting: AtomicU64,
+    pub(crate) free_blocks: AtomicU64,
+    pub(crate) prompt_tokens: AtomicU64,
+    pub(crate) generation_tokens: AtomicU64,
+    pub(crate) preemptions: AtomicU64,
+    pub(crate) finished: AtomicU64,
+    pub(crate) aborted: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) prefill_steps: AtomicU64,
+    pub(crate) decode_steps: AtomicU64,
+    pub(crate) last_step_ns: AtomicU64,
+    /// Bits of an `f64`.
+    pub(crate) gen_throughput: AtomicU64,
+    pub(crate) buckets: Vec<BucketCounters>,
+}
+
+impl Counters {
+    /// Everything that changes; the caller fills in the limits.
+    pub(crate) fn snapshot(&self) -> Stats {
+        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        Stats {
+            running: get(&self.running),
+            waiting: get(&self.waiting),
+            free_blocks: get(&self.free_blocks),
+            prompt_tokens_total: get(&self.prompt_tokens),
+            generation_tokens_total: get(&self.generation_tokens),
+            preemptions_total: get(&self.preemptions),
+            requests_finished_total: get(&self.finished),
+            requests_aborted_total: get(&self.aborted),
+            requests_rejected_total: get(&self.rejected),
+            prefill_steps_total: get(&self.prefill_steps),
+            decode_steps_total: get(&self.decode_steps),
+            last_step: Duration::from_nanos(get(&self.last_step_ns)),
+            gen_throughput: f64::from_bits(get(&self.gen_throughput)),
+            buckets: self.buckets.iter().map(BucketCounters::snapshot).collect(),
+            ..Stats::default()
+        }
+    }
+}
+
+impl BucketCounters {
+    fn snapshot(&self) -> BucketStats {
+        BucketStats {
+            phase: self.phase,
+            rows: self.rows,
+            context_tokens: self.context_tokens,
+            replays: self.replays.load(Relaxed),
+            padded_rows: self.padded_rows.load(Relaxed),
+        }
+    }
+}

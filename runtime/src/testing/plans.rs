@@ -1,0 +1,192 @@
+//! The manifest and plans of a fake model. All ports lie at the same place in every plan.
+
+use super::{FakeModel, device};
+use artifact::{
+    BufferRef, BuildTarget, FORMAT_VERSION, FileEntry, Kv, Manifest, Memory, Model, Phase,
+    Placement, Plan, PlanEntry, Port, Provenance, Scalar, Space, Step, checksum,
+};
+use std::collections::BTreeMap;
+use tensor::DType;
+
+const ALIGN: u64 = 64;
+
+/// Where everything lies; buffers have the size that the largest plan needs.
+pub(super) struct Places {
+    pub(super) arena_bytes: u64,
+    pub(super) state_bytes: u64,
+    pub(super) kv: BufferRef,
+    pub(super) hidden: BufferRef,
+    token_ids: u64,
+    positions: u64,
+    slots: u64,
+    rows: u64,
+    block_table: u64,
+    logits: u64,
+    argmax: u64,
+}
+
+impl Places {
+    pub(super) fn new(model: &FakeModel) -> Self {
+        let largest = |rows: &[u32]| u64::from(rows.iter().copied().max().unwrap_or(0));
+        let decode = largest(&model.decode_rows);
+        let outputs = decode.max(largest(&model.head_rows));
+        let prefill = largest(&model.prefill_rows);
+        let inputs = outputs.max(prefill);
+        let width = largest(&model.context_tiers) / u64::from(model.block_tokens);
+        let mut arena_bytes = 0;
+        let mut place = |elements: u64| {
+            let at = arena_bytes;
+            arena_bytes = (at + elements * 4).next_multiple_of(ALIGN);
+            at
+        };
+        let (token_ids, positions, slots) = (place(inputs), place(inputs), place(inputs));
+        let rows = place(inputs);
+        let block_table = place(decode.max(1) * width);
+        let logits = place(outputs * u64::from(model.vocab_size));
+        let argmax = place(outputs);
+        let slots_of_kv = u64::from(model.blocks + 1) * u64::from(model.block_tokens);
+        let kv_bytes = slots_of_kv * device::ENTRY_BYTES;
+        let hidden_bytes = prefill * device::ENTRY_BYTES;
+        let state = |offset, bytes| BufferRef { space: Space::State, offset, bytes };
+        Self {
+            arena_bytes,
+            state_bytes: kv_bytes + hidden_bytes,
+            kv: state(0, kv_bytes),
+            hidden: state(kv_bytes, hidden_bytes),
+            token_ids,
+            positions,
+            slots,
+            rows,
+            block_table,
+            logits,
+            argmax,
+        }
+    }
+}
+
+fn port(name: &str, dtype: DType, dims: &[u64], offset: u64) -> Port {
+    let bytes = dtype.bytes_for(dims.iter().product());
+    let at = BufferRef { space: Space::Arena, offset, bytes };
+    Port { name: name.into(), dtype, dims: dims.to_vec(), at }
+}
+
+fn plan(model: &FakeModel, places: &Places, phase: Phase, rows: u32, context_tokens: u32) -> Plan {
+    let t = u64::from(rows);
+    let width = u64::from(context_tokens / model.block_tokens);
+    let sequences = if phase == Phase::Decode { t } else { 1 };
+    let inputs = match phase {
+        Phase::Head => vec![port("rows", DType::I32, &[t], places.rows)],
+        Phase::Decode | Phase::Prefill => vec![
+            port("token_ids", DType::I32, &[t], places.token_ids),
+            port("positions", DType::I32, &[t], places.positions),
+            port("slots", DType::I32, &[t], places.slots),
+            port("block_table", DType::I32, &[sequences, width], places.block_table),
+        ],
+    };
+    let outputs = match phase {
+        Phase::Prefill => Vec::new(),
+        Phase::Decode | Phase::Head => vec![
+            port("logits", DType::F32, &[t, model.vocab_size.into()], places.logits),
+            port("argmax", DType::I32, &[t], places.argmax),
+        ],
+    };
+    let state = match phase {
+        Phase::Decode => vec![places.kv],
+        Phase::Prefill => vec![places.kv, places.hidden],
+        Phase::Head => vec![places.hidden],
+    };
+    let ports = |ports: &[Port]| ports.iter().map(|p| p.at).collect::<Vec<_>>();
+    let args = [ports(&inputs), state, ports(&outputs)].concat();
+    let placed = |port: &Port| {
+        let BufferRef { offset, bytes, .. } = port.at;
+        Placement { offset, bytes, first: 0, last: 1 }
+    };
+    let placements = inputs.iter().chain(&outputs).map(placed).collect();
+    let scalars = [rows, context_tokens / model.block_tokens].map(|n| Scalar::Int(n.into()));
+    Plan {
+        name: match phase {
+            Phase::Head => format!("head-bs{rows}"),
+            Phase::Decode | Phase::Prefill => format!("{phase}-bs{rows}-ctx{context_tokens}"),
+        },
+        phase,
+        rows,
+        context_tokens,
+        arena_bytes: places.arena_bytes,
+        inputs,
+        outputs,
+        placements,
+        kernels: vec![format!("fake_{phase}")],
+        steps: vec![Step { kernel: 0, args, scalars: scalars.to_vec() }],
+    }
+}
+
+pub(super) fn plans(model: &FakeModel) -> Vec<Plan> {
+    let places = Places::new(model);
+    let with_context = |phase, rows: &[u32]| {
+        let sizes = model.context_tiers.iter().flat_map(|&c| rows.iter().map(move |&r| (r, c)));
+        sizes.map(|(r, c)| plan(model, &places, phase, r, c)).collect::<Vec<_>>()
+    };
+    let mut plans = with_context(Phase::Decode, &model.decode_rows);
+    plans.extend(with_context(Phase::Prefill, &model.prefill_rows));
+    plans.extend(model.head_rows.iter().map(|&r| plan(model, &places, Phase::Head, r, 0)));
+    plans
+}
+
+pub(super) fn manifest(model: &FakeModel) -> Manifest {
+    let places = Places::new(model);
+    let empty = checksum(&[]);
+    let file = |path: String| FileEntry { path, bytes: 0, checksum: empty.clone() };
+    let entry = |plan: Plan| PlanEntry {
+        file: file(format!("plans/{}.plan", plan.name)),
+        phase: plan.phase,
+        rows: plan.rows,
+        context_tokens: plan.context_tokens,
+        arena_bytes: plan.arena_bytes,
+        unshared_bytes: plan.arena_bytes,
+        steps: 1,
+    };
+    Manifest {
+        format_version: FORMAT_VERSION,
+        target: BuildTarget {
+            device: "fake".into(),
+            instruction_set: "none".into(),
+            tensor_parallel: 1,
+            kv_block_tokens: model.block_tokens,
+        },
+        model: Model {
+            name: "fake".into(),
+            model_type: "fake".into(),
+            architecture: "FakeForCausalLM".into(),
+            vocab_size: model.vocab_size,
+            max_context: model.max_context,
+            eos_token_ids: model.eos_token_ids.clone(),
+            dtype: DType::F32,
+            parameters: 0,
+        },
+        provenance: Provenance {
+            compiler: env!("CARGO_PKG_VERSION").into(),
+            model_hash: empty.clone(),
+            passes_hash: empty.clone(),
+            kernels_hash: empty.clone(),
+        },
+        config: BTreeMap::new(),
+        max_running_requests: model.max_running_requests,
+        buckets: Vec::new(),
+        plans: plans(model).into_iter().map(entry).collect(),
+        kv: Kv {
+            block_tokens: model.block_tokens,
+            blocks: model.blocks,
+            bytes_per_token: device::ENTRY_BYTES,
+        },
+        memory: Memory {
+            weights_bytes: 0,
+            state_bytes: places.state_bytes,
+            arena_bytes: places.arena_bytes,
+        },
+        states: Vec::new(),
+        weights_file: file("weights/weights.bin".into()),
+        weights: Vec::new(),
+        files: Vec::new(),
+        recorded: None,
+    }
+}
