@@ -9,6 +9,7 @@ mod fold_cast;
 mod fuse;
 mod layouts;
 mod manager;
+mod numerics;
 mod phase;
 mod pipelines;
 mod rewrite;
@@ -17,6 +18,7 @@ mod specialise;
 mod target;
 
 pub use manager::{BrokenPass, Dump, Options, PassReport, Report, run, run_func};
+pub use numerics::{NumericError, NumericReport, check_numerics, sample_bindings};
 pub use phase::Phase;
 pub use pipelines::{Stage, Step, default_pipeline, names, pass_by_name, pipeline_of};
 pub use rewrite::{Decline, NearMiss, Replacement, Rewrite};

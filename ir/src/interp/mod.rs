@@ -1,6 +1,6 @@
 //! What each op means, in plain code: slow, readable, and the reference for everything else.
 //!
-//! Values are computed in `f64`, rounded to `f32`, which is what kernels accumulate in, and then to
+//! Floats are computed in `f64`, rounded to `f32`, which is what kernels accumulate in, and then to
 //! the element type of the result. Layouts are not modelled: a relayout moves no logical element.
 //! Collectives run on one rank.
 
@@ -62,6 +62,9 @@ pub fn run(
     func.results.iter().map(|&r| frame.get(r).cloned()).collect()
 }
 
+/// Elements of the largest tensor that is worth interpreting.
+const MAX_ELEMENTS: u64 = 1 << 28;
+
 /// Why an op could not be computed.
 type Failure = String;
 
@@ -88,6 +91,11 @@ impl Frame<'_> {
         })?;
         if matches!(ty.dtype, DType::I4 | DType::MxFp4) {
             let what = format!("{} is not interpreted; dequantise it first", ty.dtype);
+            return Err(self.at_value(value, what));
+        }
+        let elements = dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d));
+        if elements.is_none_or(|n| n > MAX_ELEMENTS) {
+            let what = format!("{ty} is too large to interpret; bind smaller symbols");
             return Err(self.at_value(value, what));
         }
         Ok((ty.dtype, dims.into_iter().map(|d| d as usize).collect()))
