@@ -43,14 +43,9 @@ pub struct BuildOptions {
 /// # Panics
 /// When an element type in `options` is not floating point or `kv_block_tokens` is 0.
 pub fn build(checkpoint: &Checkpoint, options: &BuildOptions) -> Module {
-    let Precision {
-        weights,
-        activations,
-    } = options.precision;
+    let Precision { weights, activations } = options.precision;
     assert!(
-        [weights, activations, options.kv_dtype]
-            .iter()
-            .all(|t| t.is_float()),
+        [weights, activations, options.kv_dtype].iter().all(|t| t.is_float()),
         "a model is built in floating point, not {options:?}"
     );
     assert!(options.kv_block_tokens > 0, "a cache block holds tokens");
@@ -87,8 +82,7 @@ fn prefill(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
 
 fn head(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
     let mut b = Builder::new("head", checkpoint, options);
-    let rows =
-        b.f.param("rows", TensorType::new(DType::I32, [Dim::sym("T")]));
+    let rows = b.f.param("rows", TensorType::new(DType::I32, [Dim::sym("T")]));
     let hidden = b.hidden_param();
     let x = b.op(Op::GatherRows {}, &[hidden, rows], "x");
     let results = b.final_norm_and_head(x);
@@ -126,27 +120,17 @@ impl<'a> Builder<'a> {
     }
 
     fn op(&mut self, op: Op, args: &[ValueId], name: &str) -> ValueId {
-        let node = self
-            .f
-            .append(op, args, name)
-            .expect("a checked configuration gives typed ops");
+        let node = self.f.append(op, args, name).expect("a checked configuration gives typed ops");
         self.f.nodes[node].outs[0]
     }
 
     fn cast(&mut self, x: ValueId, to: DType, name: &str) -> ValueId {
-        if self.f.values[x].ty.dtype == to {
-            x
-        } else {
-            self.op(Op::Cast { to }, &[x], name)
-        }
+        if self.f.values[x].ty.dtype == to { x } else { self.op(Op::Cast { to }, &[x], name) }
     }
 
     /// Checkpoint tensor `name` in element type `dtype`.
     fn weight(&mut self, name: &str, dtype: DType) -> ValueId {
-        let info = self
-            .source
-            .info(name)
-            .expect("opening the checkpoint found every tensor");
+        let info = self.source.info(name).expect("opening the checkpoint found every tensor");
         let dims = info.dims.iter().copied().map(Dim::Const);
         let stored = self.f.weight(name, TensorType::new(info.dtype, dims));
         if let Some(&known) = self.casts.get(&(stored, dtype)) {
@@ -176,33 +160,21 @@ impl<'a> Builder<'a> {
             positions: self.f.param("positions", rows()),
             slots: self.f.param("slots", rows()),
             block_table: self.f.param("block_table", table),
-            kv: (0..c.layers)
-                .map(|i| self.f.param(&format!("kv.{i}"), cache.clone()))
-                .collect(),
+            kv: (0..c.layers).map(|i| self.f.param(&format!("kv.{i}"), cache.clone())).collect(),
         }
     }
 
     fn hidden_param(&mut self) -> ValueId {
         let dims = [Dim::sym("R"), Dim::Const(self.config.hidden)];
-        self.f.param(
-            "hidden",
-            TensorType::state(self.options.precision.activations, dims),
-        )
+        self.f.param("hidden", TensorType::state(self.options.precision.activations, dims))
     }
 
     /// Embedding and every layer: the residual stream before the final norm.
     fn layers(&mut self, step: &mut Step) -> ValueId {
-        let Precision {
-            weights,
-            activations,
-        } = self.options.precision;
+        let Precision { weights, activations } = self.options.precision;
         let spec = self.config.rope;
         let table = self.weight(names::EMBED, weights);
-        let mut x = self.op(
-            Op::Embed { out: activations },
-            &[step.token_ids, table],
-            "x",
-        );
+        let mut x = self.op(Op::Embed { out: activations }, &[step.token_ids, table], "x");
         let rope = self.op(Op::RopeTable { spec }, &[step.positions], "rope");
         for layer in 0..self.config.layers {
             x = self.attention(layer, x, rope, step);
@@ -228,10 +200,8 @@ impl<'a> Builder<'a> {
 
         let cache = &mut step.kv[layer as usize];
         *cache = self.op(Op::KvWrite {}, &[*cache, k, v, step.slots], &name("kv"));
-        let attention = Op::Attention {
-            scale: (c.head_dim as f64).powf(-0.5) as f32,
-            out: weights,
-        };
+        let attention =
+            Op::Attention { scale: (c.head_dim as f64).powf(-0.5) as f32, out: weights };
         let args = [q, *cache, step.block_table, step.positions];
         let o = self.op(attention, &args, &name("attn"));
         let flat = Dims(vec![Dim::sym("T"), Dim::Const(c.heads * c.head_dim)]);
@@ -246,13 +216,7 @@ impl<'a> Builder<'a> {
         let bias = self.config.mlp_bias;
         let name = |n: &str| format!("layers.{layer}.{n}");
 
-        let normed = self.norm(
-            layer,
-            "post_attention_layernorm",
-            x,
-            weights,
-            &name("mlp_norm"),
-        );
+        let normed = self.norm(layer, "post_attention_layernorm", x, weights, &name("mlp_norm"));
         let gate = self.project(layer, "mlp.gate_proj", bias, normed, &name("gate"));
         let up = self.project(layer, "mlp.up_proj", bias, normed, &name("up"));
         let gate = self.op(Op::Silu {}, &[gate], &name("silu"));
@@ -267,11 +231,7 @@ impl<'a> Builder<'a> {
         let norm = self.weight(names::FINAL_NORM, DType::F32);
         let eps = self.config.rms_norm_eps;
         let normed = self.op(Op::RmsNorm { eps, out: weights }, &[x, norm], "final_norm");
-        let matrix = if self.config.tied {
-            names::EMBED
-        } else {
-            names::HEAD
-        };
+        let matrix = if self.config.tied { names::EMBED } else { names::HEAD };
         let matrix = self.weight(matrix, weights);
         let logits = self.op(Op::Matmul { out: DType::F32 }, &[normed, matrix], "logits");
         let argmax = self.op(Op::Argmax {}, &[logits], "argmax");
@@ -280,34 +240,14 @@ impl<'a> Builder<'a> {
 
     fn norm(&mut self, layer: u64, part: &str, x: ValueId, out: DType, name: &str) -> ValueId {
         let weight = self.weight(&names::layer(layer, &format!("{part}.weight")), DType::F32);
-        self.op(
-            Op::RmsNorm {
-                eps: self.config.rms_norm_eps,
-                out,
-            },
-            &[x, weight],
-            name,
-        )
+        self.op(Op::RmsNorm { eps: self.config.rms_norm_eps, out }, &[x, weight], name)
     }
 
     /// Projection `which` of attention, split into heads.
     fn heads(&mut self, layer: u64, which: &str, heads: u64, x: ValueId) -> ValueId {
-        let (part, name) = (
-            format!("self_attn.{which}_proj"),
-            format!("layers.{layer}.{which}"),
-        );
-        let flat = self.project(
-            layer,
-            &part,
-            self.config.qkv_bias,
-            x,
-            &format!("{name}_proj"),
-        );
-        let dims = Dims(vec![
-            Dim::sym("T"),
-            Dim::Const(heads),
-            Dim::Const(self.config.head_dim),
-        ]);
+        let (part, name) = (format!("self_attn.{which}_proj"), format!("layers.{layer}.{which}"));
+        let flat = self.project(layer, &part, self.config.qkv_bias, x, &format!("{name}_proj"));
+        let dims = Dims(vec![Dim::sym("T"), Dim::Const(heads), Dim::Const(self.config.head_dim)]);
         self.op(Op::Reshape { dims }, &[flat], &name)
     }
 
@@ -315,18 +255,13 @@ impl<'a> Builder<'a> {
         if !self.config.qk_norm {
             return x;
         }
-        let (part, name) = (
-            format!("self_attn.{which}_norm"),
-            format!("layers.{layer}.{which}_norm"),
-        );
+        let (part, name) =
+            (format!("self_attn.{which}_norm"), format!("layers.{layer}.{which}_norm"));
         self.norm(layer, &part, x, self.options.precision.activations, &name)
     }
 
     fn project(&mut self, layer: u64, part: &str, bias: bool, x: ValueId, name: &str) -> ValueId {
-        let Precision {
-            weights,
-            activations,
-        } = self.options.precision;
+        let Precision { weights, activations } = self.options.precision;
         let weight = self.weight(&names::layer(layer, &format!("{part}.weight")), weights);
         let y = self.op(Op::Matmul { out: activations }, &[x, weight], name);
         if !bias {

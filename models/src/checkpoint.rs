@@ -66,13 +66,7 @@ impl Checkpoint {
             parameters: source.tensors().map(elements).sum(),
             dtype: commonest_type(&source),
         };
-        Ok(Self {
-            dir: dir.to_owned(),
-            config,
-            info,
-            source,
-            ignored,
-        })
+        Ok(Self { dir: dir.to_owned(), config, info, source, ignored })
     }
 
     /// The directory it was read from.
@@ -119,10 +113,7 @@ fn check(dir: &Path, config: &Config, opened: &Opened) -> Result<Vec<Ignored>, M
     expected.sort();
     for (name, expected) in expected {
         match opened.stored.get(&name) {
-            None => problems.push(TensorProblem::Missing {
-                name: name.clone(),
-                expected,
-            }),
+            None => problems.push(TensorProblem::Missing { name: name.clone(), expected }),
             Some((_, stored)) if stored.dims != expected => problems.push(TensorProblem::Shape {
                 name: name.clone(),
                 expected,
@@ -135,10 +126,7 @@ fn check(dir: &Path, config: &Config, opened: &Opened) -> Result<Vec<Ignored>, M
                     Err(spelling) => Some(spelling.clone()),
                 };
                 if let Some(found) = found {
-                    problems.push(TensorProblem::DType {
-                        name: name.clone(),
-                        found,
-                    });
+                    problems.push(TensorProblem::DType { name: name.clone(), found });
                 }
             }
         }
@@ -154,21 +142,14 @@ fn check(dir: &Path, config: &Config, opened: &Opened) -> Result<Vec<Ignored>, M
     if problems.is_empty() {
         Ok(ignored)
     } else {
-        Err(ModelError::Tensors {
-            dir: dir.to_owned(),
-            problems,
-        })
+        Err(ModelError::Tensors { dir: dir.to_owned(), problems })
     }
 }
 
 fn name_of(dir: &Path) -> String {
     // A path such as `.` or `models/..` has no last component of its own.
-    let resolved = || {
-        dir.canonicalize()
-            .ok()?
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-    };
+    let resolved =
+        || dir.canonicalize().ok()?.file_name().map(|n| n.to_string_lossy().into_owned());
     let own = dir.file_name().map(|n| n.to_string_lossy().into_owned());
     own.or_else(resolved).unwrap_or_else(|| "model".to_owned())
 }
@@ -182,8 +163,5 @@ fn commonest_type(source: &SafetensorsSource) -> DType {
     for tensor in source.tensors() {
         *counts.entry(tensor.dtype).or_default() += elements(tensor);
     }
-    counts
-        .into_iter()
-        .max_by_key(|&(_, n)| n)
-        .map_or(DType::BF16, |(dtype, _)| dtype)
+    counts.into_iter().max_by_key(|&(_, n)| n).map_or(DType::BF16, |(dtype, _)| dtype)
 }

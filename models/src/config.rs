@@ -243,16 +243,11 @@ pub(crate) fn take_eos(fields: &mut Fields, vocab: u64) -> Result<Option<Vec<u32
     let Some(value) = fields.take("eos_token_id") else {
         return Ok(None);
     };
-    let id = |v: &Value| {
-        v.as_u64()
-            .filter(|&id| id < vocab)
-            .and_then(|id| u32::try_from(id).ok())
-    };
+    let id = |v: &Value| v.as_u64().filter(|&id| id < vocab).and_then(|id| u32::try_from(id).ok());
     let ids = match &value {
         Value::Array(ids) => ids.iter().map(id).collect(),
         one => id(one).map(|id| vec![id]),
     };
     let supported = || format!("an id or a list of ids below {vocab}");
-    ids.map(Some)
-        .ok_or_else(|| fields.unsupported("eos_token_id", &value, &supported()))
+    ids.map(Some).ok_or_else(|| fields.unsupported("eos_token_id", &value, &supported()))
 }

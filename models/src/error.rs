@@ -142,21 +142,13 @@ pub enum TensorProblem {
 pub(crate) const STORED: &[DType] = &[DType::F32, DType::F16, DType::BF16];
 
 fn names(types: &[DType]) -> String {
-    types
-        .iter()
-        .map(|t| t.name())
-        .collect::<Vec<_>>()
-        .join(", ")
+    types.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// A wrong configuration misfits every tensor; the first few say which key it is.
 fn listed(problems: &[TensorProblem]) -> impl fmt::Display {
     const SHOWN: usize = 5;
-    let mut text: Vec<String> = problems
-        .iter()
-        .take(SHOWN)
-        .map(ToString::to_string)
-        .collect();
+    let mut text: Vec<String> = problems.iter().take(SHOWN).map(ToString::to_string).collect();
     if problems.len() > SHOWN {
         text.push(format!("and {} more", problems.len() - SHOWN));
     }

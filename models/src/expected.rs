@@ -27,12 +27,7 @@ impl Config {
     pub(crate) fn projections(&self) -> [Projection; 7] {
         let (h, i) = (self.hidden, self.intermediate);
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let of = |part, outputs, inputs, bias| Projection {
-            part,
-            outputs,
-            inputs,
-            bias,
-        };
+        let of = |part, outputs, inputs, bias| Projection { part, outputs, inputs, bias };
         [
             of("self_attn.q_proj", q, h, self.qkv_bias),
             of("self_attn.k_proj", kv, h, self.qkv_bias),
@@ -47,10 +42,8 @@ impl Config {
     /// Every tensor of the model with its shape, a tied head once.
     pub fn tensors(&self) -> Vec<(String, Vec<u64>)> {
         let (h, v) = (self.hidden, self.vocab_size);
-        let mut all = vec![
-            (names::EMBED.to_owned(), vec![v, h]),
-            (names::FINAL_NORM.to_owned(), vec![h]),
-        ];
+        let mut all =
+            vec![(names::EMBED.to_owned(), vec![v, h]), (names::FINAL_NORM.to_owned(), vec![h])];
         if !self.tied {
             all.push((names::HEAD.to_owned(), vec![v, h]));
         }

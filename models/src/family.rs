@@ -15,21 +15,9 @@ struct Family {
 }
 
 const FAMILIES: &[Family] = &[
-    Family {
-        model_type: "qwen2",
-        architecture: "Qwen2ForCausalLM",
-        parse: qwen2,
-    },
-    Family {
-        model_type: "qwen3",
-        architecture: "Qwen3ForCausalLM",
-        parse: qwen3,
-    },
-    Family {
-        model_type: "llama",
-        architecture: "LlamaForCausalLM",
-        parse: llama,
-    },
+    Family { model_type: "qwen2", architecture: "Qwen2ForCausalLM", parse: qwen2 },
+    Family { model_type: "qwen3", architecture: "Qwen3ForCausalLM", parse: qwen3 },
+    Family { model_type: "llama", architecture: "LlamaForCausalLM", parse: llama },
 ];
 
 /// What `architectures[0]` of a `config.json` may be.
@@ -76,11 +64,7 @@ pub(crate) fn parse(mut fields: Fields) -> Result<Config, ModelError> {
 fn qwen2(mut fields: Fields, names: (&'static str, &'static str)) -> Result<Config, ModelError> {
     full_attention_only(&mut fields)?;
     fields.only("use_mrope", &json!(false))?;
-    Dense {
-        qkv_bias: true,
-        ..Dense::new(names)
-    }
-    .parse(fields)
+    Dense { qkv_bias: true, ..Dense::new(names) }.parse(fields)
 }
 
 fn qwen3(mut fields: Fields, names: (&'static str, &'static str)) -> Result<Config, ModelError> {
@@ -101,14 +85,8 @@ fn llama(mut fields: Fields, names: (&'static str, &'static str)) -> Result<Conf
     let mlp_bias = fields.flag("mlp_bias", false)?;
     fields.only("pretraining_tp", &json!(1))?;
     fields.only("is_llama_config", &json!(true))?;
-    Dense {
-        qkv_bias: bias,
-        o_bias: bias,
-        mlp_bias,
-        kv_heads_optional: true,
-        ..Dense::new(names)
-    }
-    .parse(fields)
+    Dense { qkv_bias: bias, o_bias: bias, mlp_bias, kv_heads_optional: true, ..Dense::new(names) }
+        .parse(fields)
 }
 
 /// Takes the sliding-window keys of the Qwen families. Their window applies only where

@@ -15,25 +15,16 @@ pub(crate) struct Fields {
 impl Fields {
     /// The object that the JSON file `path` holds.
     pub(crate) fn read(path: &Path) -> Result<Self, ModelError> {
-        let bytes = std::fs::read(path).map_err(|source| ModelError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
+        let bytes = std::fs::read(path)
+            .map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
         Self::parse(path, &bytes)
     }
 
     /// The object that `bytes`, read from `path`, spell.
     pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ModelError> {
-        let json = |reason: String| ModelError::Json {
-            path: path.to_owned(),
-            reason,
-        };
+        let json = |reason: String| ModelError::Json { path: path.to_owned(), reason };
         match serde_json::from_slice(bytes).map_err(|e| json(e.to_string()))? {
-            Value::Object(left) => Ok(Self {
-                path: path.to_owned(),
-                prefix: String::new(),
-                left,
-            }),
+            Value::Object(left) => Ok(Self { path: path.to_owned(), prefix: String::new(), left }),
             other => Err(json(format!("expected an object, found {}", shown(&other)))),
         }
     }
@@ -55,10 +46,7 @@ impl Fields {
 
     /// That `key` is absent.
     pub(crate) fn missing(&self, key: &str) -> ModelError {
-        ModelError::MissingKey {
-            path: self.path.clone(),
-            key: format!("{}{key}", self.prefix),
-        }
+        ModelError::MissingKey { path: self.path.clone(), key: format!("{}{key}", self.prefix) }
     }
 
     /// Takes `key` as it is.
@@ -99,8 +87,7 @@ impl Fields {
 
     /// A number between `range.0` and `range.1` that must be there.
     pub(crate) fn number(&mut self, key: &str, range: (f64, f64)) -> Result<f64, ModelError> {
-        self.opt_number(key, range)?
-            .ok_or_else(|| self.missing(key))
+        self.opt_number(key, range)?.ok_or_else(|| self.missing(key))
     }
 
     /// `true`, `false`, or `default` where absent.
@@ -146,7 +133,7 @@ impl Fields {
 
     /// Refuses what is left and not listed in `ignorable`. Keys set to `null` say nothing.
     pub(crate) fn finish(self, ignorable: &[&str]) -> Result<(), ModelError> {
-        let unknown: Vec<String> = self
+        let mut unknown: Vec<String> = self
             .left
             .iter()
             .filter(|(k, v)| !v.is_null() && !ignorable.contains(&k.as_str()))
@@ -155,15 +142,10 @@ impl Fields {
         if unknown.is_empty() {
             return Ok(());
         }
-        let keys = format!(
-            "{} {}",
-            unknown.join(", "),
-            if unknown.len() == 1 { "is" } else { "are" }
-        );
-        Err(ModelError::UnknownKeys {
-            path: self.path,
-            keys,
-        })
+        unknown.sort();
+        let keys =
+            format!("{} {}", unknown.join(", "), if unknown.len() == 1 { "is" } else { "are" });
+        Err(ModelError::UnknownKeys { path: self.path, keys })
     }
 }
 

@@ -22,19 +22,11 @@ pub(crate) struct Stored {
 
 /// Reads and checks the header of `file`, which was opened from `path`.
 pub(crate) fn read(file: &File, path: &Path) -> Result<Vec<Stored>, ModelError> {
-    let io = |source: io::Error| ModelError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let damaged = |reason: String| ModelError::Damaged {
-        path: path.to_owned(),
-        reason,
-    };
+    let io = |source: io::Error| ModelError::Io { path: path.to_owned(), source };
+    let damaged = |reason: String| ModelError::Damaged { path: path.to_owned(), reason };
     let length = file.metadata().map_err(io)?.len();
     if length < PREFIX {
-        return Err(damaged(format!(
-            "{length} bytes are too few for a safetensors file"
-        )));
+        return Err(damaged(format!("{length} bytes are too few for a safetensors file")));
     }
     let mut prefix = [0; PREFIX as usize];
     file.read_exact_at(&mut prefix, 0).map_err(io)?;

@@ -53,11 +53,7 @@ pub(crate) fn take(
 }
 
 fn spec(theta: Option<f64>, dim: u64, scaling: RopeScaling) -> RopeSpec {
-    RopeSpec {
-        theta: theta.unwrap_or(DEFAULT_THETA) as f32,
-        dim,
-        scaling,
-    }
+    RopeSpec { theta: theta.unwrap_or(DEFAULT_THETA) as f32, dim, scaling }
 }
 
 fn take_scaling(fields: &mut Fields, max_position: u64) -> Result<(RopeScaling, u64), ModelError> {

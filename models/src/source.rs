@@ -43,50 +43,34 @@ impl Opened {
     /// safetensors files of the directory are not the model's.
     pub(crate) fn read(dir: &Path) -> Result<Self, ModelError> {
         let (single, index) = (dir.join(SINGLE), dir.join(INDEX));
-        let mut opened = Self {
-            files: Vec::new(),
-            stored: BTreeMap::new(),
-        };
+        let mut opened = Self { files: Vec::new(), stored: BTreeMap::new() };
         if single.exists() {
             opened.add(single)?;
         } else if index.exists() {
             opened.read_shards(dir, &index)?;
         } else {
-            return Err(ModelError::NoWeights {
-                dir: dir.to_owned(),
-            });
+            return Err(ModelError::NoWeights { dir: dir.to_owned() });
         }
         Ok(opened)
     }
 
     fn read_shards(&mut self, dir: &Path, index: &Path) -> Result<(), ModelError> {
         let mut map = Fields::read(index)?;
-        let damaged = |reason: String| ModelError::Damaged {
-            path: index.to_owned(),
-            reason,
-        };
+        let damaged = |reason: String| ModelError::Damaged { path: index.to_owned(), reason };
         let Some(Value::Object(places)) = map.take("weight_map") else {
-            return Err(damaged(
-                "`weight_map` is not an object of file names".to_owned(),
-            ));
+            return Err(damaged("`weight_map` is not an object of file names".to_owned()));
         };
         let mut shards: BTreeMap<&str, usize> = BTreeMap::new();
         for (name, file) in &places {
             let plain = file.as_str().filter(|f| is_file_name(f));
             let Some(file) = plain else {
-                return Err(damaged(format!(
-                    "`{name}` lies in {file}, which is no file name"
-                )));
+                return Err(damaged(format!("`{name}` lies in {file}, which is no file name")));
             };
             if !shards.contains_key(file) {
                 shards.insert(file, self.files.len());
                 self.add(dir.join(file))?;
             }
-            if self
-                .stored
-                .get(name)
-                .is_none_or(|(at, _)| *at != shards[file])
-            {
+            if self.stored.get(name).is_none_or(|(at, _)| *at != shards[file]) {
                 return Err(damaged(format!("`{name}` is not in {file}")));
             }
         }
@@ -94,10 +78,8 @@ impl Opened {
     }
 
     fn add(&mut self, path: PathBuf) -> Result<(), ModelError> {
-        let file = File::open(&path).map_err(|source| ModelError::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let file =
+            File::open(&path).map_err(|source| ModelError::Io { path: path.clone(), source })?;
         let at = self.files.len();
         for tensor in header::read(&file, &path)? {
             let name = tensor.name.clone();
@@ -114,28 +96,12 @@ impl Opened {
     pub(crate) fn into_source(self, used: impl Fn(&str) -> bool) -> SafetensorsSource {
         let place = |(name, (file, stored)): (String, (usize, Stored))| {
             let dtype = stored.dtype.ok()?;
-            let info = TensorInfo {
-                name: name.clone(),
-                dtype,
-                dims: stored.dims,
-            };
-            Some((
-                name,
-                Place {
-                    info,
-                    file,
-                    offset: stored.offset,
-                },
-            ))
+            let info = TensorInfo { name: name.clone(), dtype, dims: stored.dims };
+            Some((name, Place { info, file, offset: stored.offset }))
         };
         SafetensorsSource {
             files: self.files,
-            tensors: self
-                .stored
-                .into_iter()
-                .filter(|(n, _)| used(n))
-                .filter_map(place)
-                .collect(),
+            tensors: self.stored.into_iter().filter(|(n, _)| used(n)).filter_map(place).collect(),
         }
     }
 }
@@ -171,9 +137,7 @@ impl SafetensorsSource {
     }
 
     fn place(&self, name: &str) -> Result<&Place, WeightError> {
-        self.tensors.get(name).ok_or_else(|| WeightError::Missing {
-            name: name.to_owned(),
-        })
+        self.tensors.get(name).ok_or_else(|| WeightError::Missing { name: name.to_owned() })
     }
 }
 
@@ -191,11 +155,10 @@ impl WeightSource for SafetensorsSource {
             out.len()
         );
         let (path, file) = &self.files[place.file];
-        file.read_exact_at(out, place.offset + start)
-            .map_err(|source| WeightError::Io {
-                name: name.to_owned(),
-                file: path.display().to_string(),
-                source,
-            })
+        file.read_exact_at(out, place.offset + start).map_err(|source| WeightError::Io {
+            name: name.to_owned(),
+            file: path.display().to_string(),
+            source,
+        })
     }
 }
