@@ -1,5 +1,7 @@
 //! A built model on the interpreter, fed the way the engine feeds it.
 
+#![allow(dead_code, reason = "each test file uses its own part")]
+
 use ir::{
     Bindings, DType, Module, Symbol,
     interp::{self, Tensor},

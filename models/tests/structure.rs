@@ -1,0 +1,150 @@
+//! The program that the builder writes: its interface, its ops, its text.
+
+mod support;
+
+use ir::{DType, Func, Module, Op, text};
+use precast_models::{BuildOptions, Checkpoint, Precision, build};
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+use support::{F32, Scratch, fixture, llama_config, llama_with, parsed, safetensors};
+
+const BF16: BuildOptions = BuildOptions {
+    precision: Precision { weights: DType::BF16, activations: DType::F32 },
+    kv_dtype: DType::BF16,
+    kv_block_tokens: 16,
+};
+
+fn sound(module: &Module) {
+    for f in &module.funcs {
+        f.verify().unwrap();
+        for &n in &f.order {
+            assert!(!f.nodes[n].op.is_fused(), "{}", f.describe(n));
+        }
+    }
+}
+
+fn types(f: &Func, values: &[ir::ValueId]) -> Vec<String> {
+    values.iter().map(|&v| format!("{} {}", f.values[v].name, f.values[v].ty)).collect()
+}
+
+#[test]
+fn functions_have_the_promised_interface() {
+    let checkpoint = Checkpoint::open(fixture("qwen2")).unwrap();
+    let module = build(&checkpoint, &BF16);
+    sound(&module);
+    let of = |name: &str| {
+        let f = module.func(name).unwrap();
+        (types(f, &f.params), types(f, &f.results))
+    };
+    let kv = "state bf16[NB,2,2,16,16]";
+    let (params, results) = of("decode");
+    let step = |table: &str| {
+        let mut params: Vec<String> =
+            ["token_ids", "positions", "slots"].iter().map(|n| format!("{n} i32[T]")).collect();
+        params.push(format!("block_table i32[{table},W]"));
+        params.extend((0..3).map(|i| format!("kv.{i} {kv}")));
+        params
+    };
+    let caches = (0..3).map(|i| format!("layers.{i}.kv {kv}"));
+    assert_eq!(params, step("T"));
+    let mut expected = vec!["logits f32[T,512]".to_owned(), "argmax i32[T]".to_owned()];
+    expected.extend(caches.clone());
+    assert_eq!(results, expected);
+
+    let (params, results) = of("prefill");
+    let mut expected = step("1");
+    expected.push("hidden state f32[R,96]".to_owned());
+    assert_eq!(params, expected);
+    let stored = "hidden.out state f32[R,96]".to_owned();
+    assert_eq!(results, caches.chain([stored]).collect::<Vec<_>>());
+
+    let (params, results) = of("head");
+    assert_eq!(params, ["rows i32[T]", "hidden state f32[R,96]"]);
+    assert_eq!(results, ["logits f32[T,512]", "argmax i32[T]"]);
+}
+
+fn casts(module: &Module) -> usize {
+    let is_cast =
+        |f: &Func| f.order.iter().filter(|&&n| matches!(f.nodes[n].op, Op::Cast { .. })).count();
+    module.funcs.iter().map(is_cast).sum()
+}
+
+/// Stores the tensors of `config` as zeros of element type `dtype`.
+fn zeros(config: &Value, dtype: &'static str, bytes: u64) -> (Scratch, Checkpoint) {
+    let scratch = Scratch::new();
+    scratch.write_json("config.json", config);
+    let zero = |(name, dims): (String, Vec<u64>)| {
+        let n = dims.iter().product::<u64>() * bytes;
+        (name, dtype, dims, vec![0; n as usize])
+    };
+    let tensors: Vec<_> = parsed(config).unwrap().tensors().into_iter().map(zero).collect();
+    fs::write(scratch.file("model.safetensors"), safetensors(&tensors)).unwrap();
+    let checkpoint = Checkpoint::open(scratch.path()).unwrap();
+    (scratch, checkpoint)
+}
+
+#[test]
+fn casts_stand_only_where_types_differ() {
+    let (_dir, stored_f32) = zeros(&llama_config(), "F32", 4);
+    assert_eq!(casts(&build(&stored_f32, &F32)), 0);
+    let (_dir, stored_bf16) = zeros(&llama_config(), "BF16", 2);
+    let module = build(&stored_bf16, &BF16);
+    sound(&module);
+    // Each layer has two norm weights and the gated product, in two functions; then the final norm,
+    // in two functions.
+    assert_eq!(casts(&module), 2 * 2 * 3 + 2);
+    let (_dir, stored_f16) = zeros(&llama_config(), "F16", 2);
+    sound(&build(&stored_f16, &BF16));
+}
+
+#[test]
+fn a_tied_table_is_named_and_cast_once() {
+    let (_dir, checkpoint) = zeros(&llama_with(json!({ "tie_word_embeddings": true })), "F16", 2);
+    let module = build(&checkpoint, &BF16);
+    sound(&module);
+    let f = module.func("decode").unwrap();
+    let readers = |name: &str| {
+        let (v, _) = f.values.iter().find(|(_, v)| v.name == name).unwrap();
+        f.uses(v)
+    };
+    assert_eq!(readers("model.embed_tokens.weight"), 1);
+    assert_eq!(readers("model.embed_tokens.weight.bf16"), 2);
+}
+
+/// The whole text of one layer. `UPDATE_EXPECT=1` rewrites the files.
+#[test]
+fn one_layer_reads_as_recorded() {
+    let one_layer = json!({ "num_hidden_layers": 1 });
+    let qwen3 = json!({
+        "num_hidden_layers": 1, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"],
+        "tie_word_embeddings": true,
+    });
+    let biased = json!({ "num_hidden_layers": 1, "attention_bias": true, "mlp_bias": true });
+    for (name, changes, dtype, bytes, options) in [
+        ("llama_f32", one_layer, "F32", 4, F32),
+        ("llama_biased_f16_stored", biased, "F16", 2, F32),
+        ("qwen3_bf16", qwen3, "BF16", 2, BF16),
+    ] {
+        let (_dir, checkpoint) = zeros(&llama_with(changes), dtype, bytes);
+        let module = build(&checkpoint, &options);
+        sound(&module);
+        let found = text::print_module(&module);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/expected/{name}.ir"));
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &found).unwrap();
+        }
+        let expected = fs::read_to_string(&path).unwrap();
+        assert_eq!(found, expected, "{name}");
+        let parsed = text::parse(name, &found).unwrap();
+        assert_eq!(text::print_module(&parsed), found, "{name}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "built in floating point")]
+fn integer_precision_is_a_bug_of_the_caller() {
+    let checkpoint = Checkpoint::open(fixture("qwen2")).unwrap();
+    let precision = Precision { weights: DType::I8, activations: DType::F32 };
+    build(&checkpoint, &BuildOptions { precision, ..F32 });
+}
