@@ -1,1 +1,38 @@
-//! tests
+//! What the end-to-end tests share: compiling fixtures, running the program, speaking HTTP, and the
+//! recorded outputs to compare with.
+
+pub mod http;
+pub mod oracle;
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// A path below the root of the workspace.
+pub fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the root").join(path)
+}
+
+/// The checkpoint directory of a fixture.
+pub fn fixture(name: &str) -> PathBuf {
+    root("tests/fixtures").join(name)
+}
+
+/// Runs `program` (the one under test) and returns what it printed.
+pub fn precast<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Output {
+    Command::new(program).args(args).output().expect("the program starts")
+}
+
+/// Compiles `model` into `out`; `options` are words as on the command line.
+///
+/// # Panics
+/// When compiling fails.
+pub fn compile(program: &str, model: &Path, out: &Path, options: &str) {
+    let mut args = vec!["compile".as_ref(), "--model".as_ref(), model.as_os_str()];
+    args.extend(["--out".as_ref(), out.as_os_str()]);
+    args.extend(options.split_whitespace().map(OsStr::new));
+    let output = precast(program, args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
