@@ -1,5 +1,7 @@
 //! What `config.json` may say, and what is said when it says something else.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use ir::RopeScaling;
@@ -220,6 +222,70 @@ fn refusals_name_file_key_value_and_what_is_supported() {
         parsed(&windowed).unwrap_err().to_string(),
         "config.json: `use_sliding_window` is true; supported: false"
     );
+}
+
+/// Files as published: every key in them is known, and the numbers arrive where they belong.
+#[test]
+fn released_configurations_are_understood() {
+    let llama32 = json!({
+        "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+        "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009], "head_dim": 64,
+        "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+        "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+        "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16,
+        "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+        "rope_scaling": {
+            "factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192, "rope_type": "llama3",
+        },
+        "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+        "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256,
+    });
+    let tinyllama = json!({
+        "architectures": ["LlamaForCausalLM"], "attention_bias": false, "bos_token_id": 1,
+        "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+        "intermediate_size": 5632, "max_position_embeddings": 2048, "model_type": "llama",
+        "num_attention_heads": 32, "num_hidden_layers": 22, "num_key_value_heads": 4,
+        "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0,
+        "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "transformers_version": "4.35.0", "use_cache": true, "vocab_size": 32000,
+    });
+    let qwen25_yarn = json!({
+        "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+        "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 3584,
+        "initializer_range": 0.02, "intermediate_size": 18944, "max_position_embeddings": 32768,
+        "max_window_layers": 28, "model_type": "qwen2", "num_attention_heads": 28,
+        "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+        "rope_scaling": {
+            "factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn",
+        },
+        "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false,
+        "torch_dtype": "bfloat16", "transformers_version": "4.43.1", "use_cache": true,
+        "use_sliding_window": false, "vocab_size": 152064,
+    });
+    let qwen3_resaved = json!({
+        "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+        "bos_token_id": 151643, "dtype": "bfloat16", "eos_token_id": 151645, "head_dim": 128,
+        "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02,
+        "intermediate_size": 3072, "layer_types": vec!["full_attention"; 28],
+        "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
+        "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+        "pad_token_id": null, "rms_norm_eps": 1e-06,
+        "rope_parameters": { "rope_theta": 1000000, "rope_type": "default" },
+        "sliding_window": null, "tie_word_embeddings": true, "transformers_version": "5.0.0",
+        "use_cache": true, "use_sliding_window": false, "vocab_size": 151936,
+    });
+    for (config, parameters, max_context) in [
+        (llama32, 1_235_814_400, 131_072),
+        (tinyllama, 1_100_048_384, 2048),
+        (qwen25_yarn, 7_615_616_512, 131_072),
+        (qwen3_resaved, 596_049_920, 40_960),
+    ] {
+        let config = parsed(&config).unwrap();
+        let count = |(_, dims): (String, Vec<u64>)| dims.iter().product::<u64>();
+        assert_eq!(config.tensors().into_iter().map(count).sum::<u64>(), parameters);
+        assert_eq!(config.max_context, max_context);
+    }
 }
 
 #[test]

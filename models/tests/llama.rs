@@ -1,6 +1,8 @@
 //! Llama checkpoints with every rotary scaling and every bias, against a forward pass written here
 //! in plain `f64` from the definitions, which shares nothing with the builder.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 #[path = "support/run.rs"]
 mod run;
 mod support;

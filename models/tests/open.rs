@@ -1,5 +1,7 @@
 //! Opening checkpoints: whole ones, and every way in which one can be broken.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use ir::DType;
@@ -66,6 +68,13 @@ fn a_range_outside_the_tensor_is_a_bug_of_the_caller() {
     let (scratch, _) = write_checkpoint(&llama_config());
     let checkpoint = Checkpoint::open(scratch.path()).unwrap();
     let _ = checkpoint.source().read("model.norm.weight", 90, &mut [0; 8]);
+}
+
+/// A compiler may read weights from several threads.
+#[test]
+fn checkpoints_can_be_shared() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Checkpoint>();
 }
 
 /// Writes `weights` over those of a sound checkpoint.
@@ -259,7 +268,7 @@ fn a_tensor_in_two_files_is_refused() {
     fs::write(scratch.file("c.safetensors"), twice).unwrap();
     let path = scratch.file("model.safetensors.index.json");
     let mut index: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let last = index["weight_map"].as_object().unwrap().keys().last().unwrap().clone();
+    let last = index["weight_map"].as_object().unwrap().keys().next_back().unwrap().clone();
     index["weight_map"][last] = json!("c.safetensors");
     scratch.write_json("model.safetensors.index.json", &index);
     let message = refusal(scratch.path());

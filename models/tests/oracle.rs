@@ -1,5 +1,7 @@
 //! Built models on the interpreter against the recorded results of the reference library.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 #[path = "support/run.rs"]
 mod run;
 mod support;

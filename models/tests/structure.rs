@@ -1,9 +1,12 @@
 //! The program that the builder writes: its interface, its ops, its text.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use ir::{DType, Func, Module, Op, text};
 use precast_models::{BuildOptions, Checkpoint, Precision, build};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::{fs, path::Path};
 use support::{F32, Scratch, fixture, llama_config, llama_with, parsed, safetensors};
@@ -138,6 +141,34 @@ fn one_layer_reads_as_recorded() {
         assert_eq!(found, expected, "{name}");
         let parsed = text::parse(name, &found).unwrap();
         assert_eq!(text::print_module(&parsed), found, "{name}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever sizes and switches a configuration has, its program is sound.
+    #[test]
+    fn every_shape_gives_a_sound_program(
+        family in prop::sample::select(vec![
+            ("llama", "LlamaForCausalLM"), ("qwen2", "Qwen2ForCausalLM"), ("qwen3", "Qwen3ForCausalLM"),
+        ]),
+        (kv_heads, group, half_dim) in (1u64..4, 1u64..4, 1u64..9),
+        (hidden, intermediate, layers) in (1u64..40, 1u64..40, 1u64..4),
+        (tied, bias) in (any::<bool>(), any::<bool>()),
+        options in prop::sample::select(vec![F32, BF16]),
+    ) {
+        let mut config = llama_with(json!({
+            "model_type": family.0, "architectures": [family.1], "hidden_size": hidden,
+            "intermediate_size": intermediate, "num_hidden_layers": layers,
+            "num_attention_heads": kv_heads * group, "num_key_value_heads": kv_heads,
+            "head_dim": 2 * half_dim, "tie_word_embeddings": tied,
+        }));
+        if family.0 != "qwen2" {
+            config["attention_bias"] = json!(bias);
+        }
+        let (_dir, checkpoint) = zeros(&config, "BF16", 2);
+        sound(&build(&checkpoint, &options));
     }
 }
 
