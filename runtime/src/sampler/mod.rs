@@ -95,11 +95,13 @@ fn cut(
         Some(k) if (k as usize) < logits.len() => {
             best(logits, k as usize, ranked);
             ranked.sort_unstable_by(Ranked::order);
-            if sampling.top_p == 1.0 {
-                return ranked.last().copied().unwrap_or(Ranked::LAST);
-            }
-            let total: f64 = ranked.iter().map(|r| weight(r.logit)).sum();
-            reach(ranked, 0.0, share * total, weight).unwrap_or(Ranked::LAST)
+            let last = if share == 1.0 {
+                ranked.last().copied()
+            } else {
+                let total: f64 = ranked.iter().map(|r| weight(r.logit)).sum();
+                reach(ranked, 0.0, share * total, weight)
+            };
+            last.unwrap_or(Ranked::LAST)
         }
         _ if sampling.top_p < 1.0 => {
             bands.reach(logits, (max, rate), share, ranked).unwrap_or(Ranked::LAST)

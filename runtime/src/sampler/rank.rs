@@ -55,23 +55,20 @@ pub(crate) fn best(logits: &[f32], count: usize, out: &mut Vec<Ranked>) {
     }
 }
 
-/// The lowest-ranked token of the fewest whose weights reach `share` of all. `weight` is a function
-/// of the logit that falls with the rank.
+/// The first token of `sorted` at which `before` and the weights up to it reach `target`; the last
+/// when rounding leaves the sum below.
 pub(crate) fn reach(
-    ranked: &mut [Ranked],
+    sorted: &[Ranked],
     before: f64,
     target: f64,
     weight: impl Fn(f32) -> f64,
 ) -> Option<Ranked> {
-    ranked.sort_unstable_by(Ranked::order);
     let mut sum = before;
-    for entry in ranked.iter() {
+    let reached = sorted.iter().find(|entry| {
         sum += weight(entry.logit);
-        if sum >= target {
-            return Some(*entry);
-        }
-    }
-    ranked.last().copied()
+        sum >= target
+    });
+    reached.or(sorted.last()).copied()
 }
 
 /// Bands of equal width in the logit's distance to the largest, each with the weight of its tokens:
@@ -128,6 +125,7 @@ impl Bands {
                 scratch.push(Ranked { logit: logit + 0.0, token: token as u32 });
             }
         }
+        scratch.sort_unstable_by(Ranked::order);
         reach(scratch, before, target, |logit| f64::from(exp_neg((max - logit) * rate)))
     }
 }

@@ -1,0 +1,92 @@
+//! Steady decoding takes no memory, whatever the sampling.
+
+mod support;
+
+use precast_runtime::testing::FakeModel;
+use precast_runtime::{Sampling, StepOutcome};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use support::{engine, greedy, request};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // Fails only while the thread's storage is taken down; nothing is measured then.
+    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+}
+
+// SAFETY: every call is handed to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: `ptr` came from `System` with this layout.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count();
+        // SAFETY: `ptr` came from `System` with this layout.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const STEPS: usize = 1000;
+
+#[test]
+fn a_thousand_decode_steps_allocate_nothing() {
+    let before = ALLOCATIONS.get();
+    drop(vec![0u8; 100]);
+    assert_eq!(ALLOCATIONS.get() - before, 2, "the counter counts");
+
+    let model = FakeModel {
+        vocab_size: 1200,
+        max_context: 2048,
+        blocks: 1024,
+        context_tiers: vec![256, 2048],
+        max_running_requests: 7,
+        ..FakeModel::default()
+    };
+    let mut engine = engine(&model);
+    let samplings = [
+        greedy(),
+        Sampling { repetition_penalty: 1.1, frequency_penalty: 0.2, ..greedy() },
+        Sampling::default(),
+        Sampling { top_k: Some(20), top_p: 0.9, ..Sampling::default() },
+        Sampling { top_p: 0.9, logit_bias: vec![(3, 1.0)], ..Sampling::default() },
+        Sampling { top_k: Some(700), min_p: 0.01, ..Sampling::default() },
+        Sampling { top_p: 0.999, presence_penalty: 0.5, ..Sampling::default() },
+    ];
+    let all: Vec<_> = samplings
+        .into_iter()
+        .zip(1..)
+        .map(|(sampling, id)| {
+            let (mut request, collected) = request(id, &[id as u32; 5], 2000);
+            request.sampling = sampling;
+            collected.reserve(2000);
+            engine.add(request).unwrap();
+            collected
+        })
+        .collect();
+    let full = StepOutcome::Decode { rows: 7 };
+    while engine.step().unwrap() != full {}
+
+    let before = ALLOCATIONS.get();
+    for _ in 0..STEPS {
+        assert_eq!(engine.step().unwrap(), full);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert!(all.iter().all(|collected| collected.tokens().len() > STEPS));
+}

@@ -1,0 +1,290 @@
+//! Whatever else runs, a request gets the tokens it would get alone, and every block comes back.
+
+mod support;
+
+use precast_runtime::testing::{Collected, FakeModel};
+use precast_runtime::{EngineOptions, Finish, Request, Sampling, StepOutcome};
+use proptest::prelude::*;
+use support::{engine, finish, greedy, prompt, request};
+
+#[derive(Clone, Debug)]
+struct Plan {
+    prompt_len: usize,
+    max_tokens: usize,
+    min_tokens: usize,
+    sampling: Sampling,
+    /// Steps between the request before and this one.
+    after: usize,
+    /// The client leaves when it has this many tokens.
+    leaves_at: Option<usize>,
+}
+
+fn sampling() -> impl Strategy<Value = Sampling> {
+    let sampled = (any::<u64>(), prop_oneof![Just(None), (1u32..40).prop_map(Some)], 0.3f32..=1.0)
+        .prop_map(|(seed, top_k, top_p)| Sampling {
+            top_k,
+            top_p,
+            repetition_penalty: 1.2,
+            frequency_penalty: 0.1,
+            seed: Some(seed),
+            ..Sampling::default()
+        });
+    prop_oneof![3 => Just(greedy()), 1 => sampled]
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let leaves = prop_oneof![4 => Just(None), 1 => (0usize..12).prop_map(Some)];
+    (1usize..60, 1usize..30, 0usize..6, sampling(), 0usize..6, leaves).prop_map(
+        |(prompt_len, max_tokens, min_tokens, sampling, after, leaves_at)| Plan {
+            prompt_len,
+            max_tokens,
+            min_tokens,
+            sampling,
+            after,
+            leaves_at,
+        },
+    )
+}
+
+/// Small enough that several requests do not fit, large enough for any single one.
+fn model() -> impl Strategy<Value = FakeModel> {
+    let decode = prop_oneof![Just(vec![1, 2, 4]), Just(vec![3]), Just(vec![1, 8])];
+    let prefill = prop_oneof![Just(vec![4, 16]), Just(vec![8]), Just(vec![1, 5, 32])];
+    (decode, prefill, 1u32..8, 12u32..40, prop_oneof![Just(4u32), Just(8)]).prop_map(
+        |(decode_rows, prefill_rows, max_running_requests, blocks, block_tokens)| FakeModel {
+            vocab_size: 97,
+            max_context: 96,
+            block_tokens,
+            blocks: blocks * 8 / block_tokens,
+            decode_rows,
+            prefill_rows,
+            context_tiers: vec![32, 64, 96],
+            eos_token_ids: vec![0, 1, 2],
+            max_running_requests,
+            ..FakeModel::default()
+        },
+    )
+}
+
+fn make(index: usize, plan: &Plan) -> (Request, Collected) {
+    let prompt = prompt(index as u32, plan.prompt_len, 97);
+    let (mut request, collected) = request(index as u64, &prompt, plan.max_tokens);
+    request.sampling = plan.sampling.clone();
+    request.min_tokens = plan.min_tokens;
+    (request, collected)
+}
+
+/// What the request gets when nothing else runs and memory is plenty.
+fn alone(model: &FakeModel, index: usize, plan: &Plan) -> (Vec<u32>, Finish) {
+    let roomy = FakeModel {
+        blocks: 1000,
+        decode_rows: vec![1],
+        prefill_rows: vec![1],
+        max_running_requests: 1,
+        ..model.clone()
+    };
+    let mut engine = engine(&roomy);
+    let (request, collected) = make(index, plan);
+    engine.add(request).unwrap();
+    finish(&mut engine);
+    (collected.tokens(), collected.finish().expect("it ended"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..Default::default() })]
+
+    #[test]
+    fn every_request_gets_the_tokens_it_would_get_alone(
+        model in model(),
+        plans in prop::collection::vec(plan(), 1..14),
+    ) {
+        let mut engine = engine(&model);
+        let total = engine.stats().total_blocks;
+        let mut all = Vec::new();
+        let mut first_token: Vec<Option<usize>> = vec![None; plans.len()];
+        let mut step = 0;
+        let mut due = plans[0].after;
+        loop {
+            while all.len() < plans.len() && step >= due {
+                let (request, collected) = make(all.len(), &plans[all.len()]);
+                engine.add(request).unwrap();
+                all.push(collected);
+                due = step + plans.get(all.len()).map_or(0, |p| p.after);
+            }
+            let outcome = engine.step().expect("the fake device finds nothing wrong");
+            step += 1;
+            prop_assert!(step < 20_000, "no end in sight");
+            for (i, (collected, plan)) in all.iter().zip(&plans).enumerate() {
+                let tokens = collected.tokens().len();
+                if tokens > 0 {
+                    first_token[i].get_or_insert(step);
+                }
+                if plan.leaves_at.is_some_and(|at| tokens >= at) {
+                    collected.close();
+                }
+            }
+            let stats = engine.stats();
+            prop_assert!(stats.running <= model.max_running_requests.into());
+            prop_assert!(stats.free_blocks + stats.running <= total, "a running one holds a block");
+            if outcome == StepOutcome::Idle && all.len() == plans.len() {
+                break;
+            }
+        }
+
+        let stats = engine.stats();
+        prop_assert_eq!((stats.running, stats.waiting, stats.free_blocks), (0, 0, total));
+        let ended = stats.requests_finished_total + stats.requests_aborted_total;
+        prop_assert_eq!(ended, plans.len() as u64);
+        let started: Vec<usize> = first_token.iter().flatten().copied().collect();
+        prop_assert!(started.is_sorted(), "first come, first served: {:?}", first_token);
+        for (i, (collected, plan)) in all.iter().zip(&plans).enumerate() {
+            let (tokens, finish) = alone(&model, i, plan);
+            let got = collected.tokens();
+            if plan.leaves_at.is_some() {
+                prop_assert!(tokens.starts_with(&got), "request {}", i);
+            } else {
+                prop_assert_eq!(got, tokens, "request {}", i);
+                prop_assert_eq!(collected.finish(), Some(finish));
+            }
+        }
+    }
+}
+
+#[test]
+fn preempted_requests_lose_nothing() {
+    // Two answers of 60 tokens need 16 blocks; there are 10.
+    let model = FakeModel { blocks: 10, max_context: 80, ..FakeModel::default() };
+    let mut engine = engine(&model);
+    let prompts = [prompt(1, 4, 256), prompt(2, 4, 256)];
+    let all: Vec<Collected> = (0..2)
+        .map(|i| {
+            let (request, collected) = request(i as u64, &prompts[i], 60);
+            engine.add(request).unwrap();
+            collected
+        })
+        .collect();
+    finish(&mut engine);
+    let stats = engine.stats();
+    assert!(stats.preemptions_total > 0, "the pool was meant to be too small");
+    assert_eq!(stats.prompt_tokens_total, 8, "a preempted prompt counts once");
+    assert_eq!(stats.generation_tokens_total, 120);
+    for (prompt, collected) in prompts.iter().zip(&all) {
+        assert_eq!(collected.tokens(), model.greedy(prompt, 60));
+    }
+}
+
+#[test]
+fn a_long_prompt_does_not_stop_those_who_decode() {
+    let model = FakeModel::default();
+    let mut engine = engine(&model);
+    let (first, _keep) = request(0, &[1, 2, 3], 200);
+    engine.add(first).unwrap();
+    assert_eq!(engine.step().unwrap(), StepOutcome::Prefill { tokens: 3 });
+    let (long, _also) = request(1, &prompt(9, 70, 256), 2);
+    engine.add(long).unwrap();
+    let outcomes: Vec<StepOutcome> = (0..10).map(|_| engine.step().unwrap()).collect();
+    let (decode, chunk) =
+        (StepOutcome::Decode { rows: 1 }, |tokens| StepOutcome::Prefill { tokens });
+    let want = [16, 16, 16, 16, 4].into_iter().flat_map(|n| [decode, chunk(n)]).collect::<Vec<_>>();
+    // The prompt of 3 was the last step: decoding goes first.
+    assert_eq!(outcomes, want);
+    // 70 = 4 * 16 + 4 + 2, and the last is padded to 4.
+    assert_eq!(engine.step().unwrap(), decode);
+    assert_eq!(engine.step().unwrap(), chunk(2));
+    assert_eq!(engine.step().unwrap(), StepOutcome::Decode { rows: 2 });
+}
+
+#[test]
+fn more_rows_than_the_largest_bucket_take_several_replays() {
+    let model = FakeModel { max_running_requests: 7, ..FakeModel::default() };
+    let mut engine = engine(&model);
+    let all: Vec<Collected> = (0..7)
+        .map(|i| {
+            let (request, collected) = request(i, &[i as u32 + 1], 20);
+            engine.add(request).unwrap();
+            collected
+        })
+        .collect();
+    finish(&mut engine);
+    for (i, collected) in all.iter().enumerate() {
+        assert_eq!(collected.tokens(), model.greedy(&[i as u32 + 1], 20));
+    }
+    let decodes = |rows: u32| {
+        let of = |b: &&precast_runtime::BucketStats| b.phase.name() == "decode" && b.rows == rows;
+        let stats = engine.stats().buckets;
+        let buckets = stats.iter().filter(of);
+        buckets.fold((0, 0), |(n, p), b| (n + b.replays, p + b.padded_rows))
+    };
+    let (replays, padded) = decodes(4);
+    assert!(replays > 20, "4 of 7 rows, then 3 padded to 4: {replays}");
+    assert!(padded > 0 && padded < replays, "only the remainder is padded: {padded} of {replays}");
+}
+
+#[test]
+fn the_context_cuts_the_answer() {
+    let model = FakeModel { max_context: 40, ..FakeModel::default() };
+    let mut engine = engine(&model);
+    let (one, collected) = request(0, &prompt(3, 30, 256), 1000);
+    engine.add(one).unwrap();
+    finish(&mut engine);
+    assert_eq!(collected.tokens().len(), 10);
+    assert_eq!(collected.finish(), Some(Finish::Length));
+
+    let (full, _) = request(1, &prompt(3, 40, 256), 1);
+    let message = engine.add(full).unwrap_err().to_string();
+    assert!(message.starts_with("prompt of 40 tokens does not fit the context of 40 tokens"));
+
+    let tight = FakeModel { blocks: 3, ..FakeModel::default() };
+    let mut engine = support::engine(&tight);
+    let (full, collected) = request(1, &prompt(3, 20, 256), 100);
+    engine.add(full).unwrap();
+    finish(&mut engine);
+    assert_eq!(collected.tokens().len(), 4, "3 blocks of 8 hold 24 tokens");
+}
+
+#[test]
+fn stop_ids_end_the_answer_and_min_tokens_holds_them_back() {
+    let model = FakeModel::default();
+    let answer = model.greedy(&[5, 6], 12);
+    let stop = answer[4];
+    let run = |change: &dyn Fn(&mut Request)| {
+        let mut engine = model.engine(EngineOptions::default());
+        let (mut request, collected) = request(0, &[5, 6], 12);
+        request.stop_token_ids = vec![stop];
+        change(&mut request);
+        engine.add(request).unwrap();
+        finish(&mut engine);
+        (collected.tokens(), collected.finish().unwrap())
+    };
+    let first = answer.iter().position(|&t| t == stop).unwrap();
+    assert_eq!(run(&|_| ()), (answer[..=first].to_vec(), Finish::Stop { token: stop }));
+    let (tokens, _) = run(&|r| r.min_tokens = 8);
+    assert!(tokens.len() >= 8 && !tokens[..8].contains(&stop), "{tokens:?}");
+
+    let eos = FakeModel { eos_token_ids: vec![stop], ..model.clone() };
+    let ends = |ignore_eos| {
+        let mut engine = eos.engine(EngineOptions::default());
+        let (mut request, collected) = request(0, &[5, 6], 12);
+        request.ignore_eos = ignore_eos;
+        engine.add(request).unwrap();
+        finish(&mut engine);
+        collected.tokens().len()
+    };
+    assert_eq!((ends(false), ends(true)), (first + 1, 12));
+}
+
+#[test]
+fn a_client_that_leaves_frees_its_blocks_within_a_step() {
+    let mut engine = engine(&FakeModel::default());
+    let (one, running) = request(0, &prompt(1, 40, 256), 100);
+    engine.add(one).unwrap();
+    for _ in 0..8 {
+        engine.step().unwrap();
+    }
+    assert!(engine.stats().free_blocks < engine.stats().total_blocks);
+    running.close();
+    assert_eq!(engine.step().unwrap(), StepOutcome::Idle);
+    let stats = engine.stats();
+    assert_eq!(stats.free_blocks, stats.total_blocks);
+    assert_eq!((stats.requests_aborted_total, stats.running), (1, 0));
+}

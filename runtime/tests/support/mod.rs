@@ -1,0 +1,51 @@
+//! Requests for the tests of the engine.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use precast_runtime::testing::{Collected, FakeDevice, FakeModel, collector};
+use precast_runtime::{
+    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome,
+};
+use std::time::Instant;
+
+pub(crate) fn greedy() -> Sampling {
+    Sampling { temperature: 0.0, ..Sampling::default() }
+}
+
+pub(crate) fn request(id: u64, prompt: &[u32], max_tokens: usize) -> (Request, Collected) {
+    let (sink, collected) = collector();
+    let request = Request {
+        id: RequestId(id),
+        prompt: prompt.to_vec(),
+        sampling: greedy(),
+        max_tokens,
+        min_tokens: 0,
+        stop_token_ids: Vec::new(),
+        ignore_eos: false,
+        logprobs: LogprobOptions::default(),
+        arrival: Instant::now(),
+        sink,
+    };
+    (request, collected)
+}
+
+pub(crate) fn engine(model: &FakeModel) -> Engine<FakeDevice> {
+    model.engine(EngineOptions::default())
+}
+
+/// Steps until nothing is left to do; returns how many steps that took.
+pub(crate) fn finish(engine: &mut Engine<FakeDevice>) -> usize {
+    for steps in 0..100_000 {
+        if engine.step().expect("the fake device does not fail") == StepOutcome::Idle {
+            return steps;
+        }
+    }
+    panic!("the engine does not come to an end");
+}
+
+/// A prompt of `len` tokens that differs with `salt`.
+pub(crate) fn prompt(salt: u32, len: usize, vocab_size: u32) -> Vec<u32> {
+    (0..len as u32)
+        .map(|i| (salt.wrapping_mul(2_654_435_761) ^ (i * 40_503)) % vocab_size)
+        .collect()
+}
