@@ -4,6 +4,7 @@ mod attr;
 mod entity;
 mod expand;
 mod func;
+pub mod graph;
 pub mod interp;
 pub mod op;
 pub mod text;

@@ -50,10 +50,12 @@ pub enum ParseOpError {
         attr: &'static str,
     },
     /// An attribute has no value of its kind.
-    #[error("attribute `{attr}`: `{text}` is not valid")]
+    #[error("attribute `{attr}`: `{text}` is not {}", kind_of_attr(kind))]
     BadAttr {
         /// Attribute.
         attr: &'static str,
+        /// Its type in the declaration of the op.
+        kind: &'static str,
         /// What was written.
         text: String,
     },
@@ -63,9 +65,23 @@ fn take<T: std::str::FromStr>(
     attrs: &mut AttrMap,
     op: &'static str,
     attr: &'static str,
+    kind: &'static str,
 ) -> Result<T, ParseOpError> {
     let text = attrs.remove(attr).ok_or(ParseOpError::MissingAttr { op, attr })?;
-    text.parse().map_err(|_| ParseOpError::BadAttr { attr, text })
+    text.parse().map_err(|_| ParseOpError::BadAttr { attr, kind, text })
+}
+
+/// What an attribute of type `kind` looks like.
+fn kind_of_attr(kind: &str) -> &'static str {
+    match kind {
+        "DType" => "an element type such as `f32`, `bf16` or `i8`",
+        "Dims" => "a list of dimensions such as `[T,64]`",
+        "Layout" => "a layout; use `nd`, `nz` or `panels`",
+        "RopeSpec" => "a specification such as `rope(theta=10000,dim=64)`",
+        "bool" => "`true` or `false`",
+        "f32" => "a number",
+        _ => "a whole number",
+    }
 }
 
 fn ensure(holds: bool, rule: &'static str, found: &TensorType) -> Result<(), TypeError> {
@@ -142,7 +158,7 @@ macro_rules! define_ops {
             pub fn parse(mnemonic: &str, attrs: &mut AttrMap) -> Result<Op, ParseOpError> {
                 match mnemonic {
                     $( $mnemonic => Ok(Op::$name {
-                        $($attr: take(attrs, $mnemonic, stringify!($attr))?),*
+                        $($attr: take(attrs, $mnemonic, stringify!($attr), stringify!($ty))?),*
                     }), )*
                     other => Err(ParseOpError::UnknownOp(other.to_owned())),
                 }

@@ -306,3 +306,94 @@ impl Check<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dim, Module, text};
+    use tensor::DType;
+
+    const GOOD: &str = "func @f(%x: f32[T,4], %kv: state f32[R,4]) {
+  weight %w : f32[4,4]
+  %a = matmul %x, %w {out = f32} : f32[T,4]
+  %next = store_rows %kv, %a : state f32[R,4]
+  return %a, %next
+}
+";
+
+    fn good() -> Func {
+        let Module { mut funcs } = text::parse("test.ir", GOOD).unwrap();
+        funcs[0].verify().unwrap();
+        funcs.remove(0)
+    }
+
+    fn rules(func: &Func) -> Vec<Broken> {
+        func.verify().unwrap_err().into_iter().map(|e| e.rule).collect()
+    }
+
+    #[test]
+    fn use_before_definition_is_found_in_nodes_and_results() {
+        let mut func = good();
+        func.order.swap(0, 1);
+        assert_eq!(rules(&func), [Broken::UseBeforeDef("a".to_owned())]);
+        let mut func = good();
+        let store = func.order[1];
+        func.remove(store);
+        assert_eq!(rules(&func), [Broken::UseBeforeDef("next".to_owned())]);
+    }
+
+    #[test]
+    fn every_broken_rule_is_reported() {
+        let mut func = good();
+        let a = func.nodes[func.order[0]].outs[0];
+        func.values[a].ty = TensorType::new(DType::F32, [Dim::from(3), Dim::from(4)]);
+        func.values[a].name = "x".to_owned();
+        func.set_results(vec![a]);
+        let found = rules(&func);
+        assert!(matches!(found[0], Broken::RecordedType { .. }), "{found:?}");
+        assert!(found.contains(&Broken::DuplicateName), "{found:?}");
+        assert!(found.contains(&Broken::StateNotReturned), "{found:?}");
+    }
+
+    #[test]
+    fn counts_that_a_pass_forgot_to_update_are_found() {
+        let mut func = good();
+        let matmul = func.order[0];
+        func.nodes[matmul].args[1] = func.nodes[matmul].args[0];
+        let found = rules(&func);
+        assert!(found.contains(&Broken::UseCount { counted: 1, found: 2 }), "{found:?}");
+        assert!(found.contains(&Broken::UseCount { counted: 1, found: 0 }), "{found:?}");
+        assert!(matches!(found[0], Broken::RecordedType { .. }), "{found:?}");
+    }
+
+    #[test]
+    fn names_that_cannot_be_read_back_are_found() {
+        let mut func = good();
+        func.rename(func.params[0], "two words");
+        assert_eq!(rules(&func), [Broken::UnprintableName]);
+    }
+
+    #[test]
+    fn ids_of_another_function_are_found() {
+        let mut func = good();
+        let far = ValueId::from_index(99);
+        func.nodes[func.order[0]].args[0] = far;
+        func.results.push(far);
+        assert_eq!(rules(&func), [Broken::NoSuchValue, Broken::NoSuchValue]);
+    }
+
+    #[test]
+    fn a_node_listed_twice_is_found() {
+        let mut func = good();
+        func.order.push(func.order[0]);
+        assert!(rules(&func).contains(&Broken::ListedTwice));
+    }
+
+    #[test]
+    fn a_part_of_a_state_is_no_state() {
+        let mut func = good();
+        let op = Op::Slice { axis: 1, start: 0, len: 2 };
+        func.append(op, &[func.results[1]], "part").unwrap();
+        assert_eq!(rules(&func), [Broken::StrayState]);
+    }
+}

@@ -26,11 +26,6 @@ impl<'a> Cursor<'a> {
         &self.text[self.at..]
     }
 
-    /// Where reading stopped.
-    pub(super) fn offset(&self) -> usize {
-        self.at
-    }
-
     /// Where the next token begins: past spaces, newlines and comments.
     pub(super) fn next_offset(&mut self) -> usize {
         loop {
@@ -78,10 +73,10 @@ impl<'a> Cursor<'a> {
         self.run(is_name_char)
     }
 
-    /// A name further along this line, if one is next.
-    pub(super) fn name_on_this_line(&mut self) -> &'a str {
+    /// Where the next token of this line is, and the name there, which may be empty.
+    pub(super) fn name_on_this_line(&mut self) -> (usize, &'a str) {
         self.run(|c| c == ' ' || c == '\t');
-        self.run(is_name_char)
+        (self.at, self.run(is_name_char))
     }
 
     fn run(&mut self, belongs: impl Fn(char) -> bool) -> &'a str {

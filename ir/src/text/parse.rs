@@ -5,7 +5,7 @@ use crate::{
     attr::Dims,
     entity::ValueId,
     func::{Func, Module},
-    op::{AttrMap, Op, ParseOpError},
+    op::{AttrMap, Op, ParseOpError, TypeError},
     types::{Storage, TensorType},
 };
 use std::collections::HashMap;
@@ -168,9 +168,12 @@ impl<'a> Parser<'a> {
         while self.cursor.take(',') {
             types.push(self.ty()?);
         }
-        let inferred = func
-            .infer(&op, &args)
-            .map_err(|e| self.error(at, format!("{mnemonic}: {e}; change the operand")))?;
+        let inferred = func.infer(&op, &args).map_err(|e| match e {
+            TypeError::Arity { .. } => self.error(at, format!("{e}; write every operand")),
+            TypeError::Rule { .. } => {
+                self.error(at, format!("{mnemonic}: {e}; change the operand"))
+            }
+        })?;
         if names.len() != inferred.len() {
             let what = format!(
                 "`{mnemonic}` has {} results, found {} names; name every result",
@@ -220,7 +223,7 @@ impl<'a> Parser<'a> {
                     None => format!("the operations are {}", Op::MNEMONICS.join(", ")),
                 },
                 ParseOpError::MissingAttr { attr, .. } => format!("add `{{{attr} = ..}}`"),
-                ParseOpError::BadAttr { .. } => "see the operation's declaration".to_owned(),
+                ParseOpError::BadAttr { .. } => "write one".to_owned(),
             };
             self.error(at, format!("{e}; {remedy}"))
         })?;
@@ -267,15 +270,18 @@ impl<'a> Parser<'a> {
             self.error(at, format!("{e}; use one of {}", known.join(", ")))
         })?;
         let at = self.cursor.next_offset();
-        let dims = match self.cursor.peek() {
-            Some('[') => self.cursor.through(']'),
-            _ => "",
-        };
-        let dims: Dims = dims.parse().map_err(|e| {
-            self.error(at, format!("{e}; write them as `{dtype}[T,64]`, a scalar as `{dtype}[]`"))
-        })?;
-        let at = self.cursor.offset();
-        let layout = match self.cursor.name_on_this_line() {
+        let remedy = format!("write `{dtype}[T,64]`, a scalar as `{dtype}[]`");
+        if self.cursor.peek() != Some('[') {
+            let what = format!("`{dtype}` has no dimensions; {remedy}");
+            return Err(self.error(at, what));
+        }
+        let dims: Dims = self
+            .cursor
+            .through(']')
+            .parse()
+            .map_err(|e| self.error(at, format!("{e}; {remedy}")))?;
+        let (at, word) = self.cursor.name_on_this_line();
+        let layout = match word {
             "" => Layout::Nd,
             word => word.parse().map_err(|e: String| self.error(at, e))?,
         };
