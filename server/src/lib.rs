@@ -1,1 +1,40 @@
-//! server
+//! The HTTP server: OpenAI endpoints and the `/generate` family over an engine.
+//!
+//! A handler reads a request field by field, turns text into tokens, submits, and writes what the
+//! engine sends back; it holds no lock and does no inference. `router` is a plain service, so
+//! tests call it without a port; [`serve`] and [`serve_blocking`] put it on one.
+
+#![forbid(unsafe_code)]
+
+mod abort;
+mod app;
+mod auth;
+mod backend;
+mod control;
+mod error;
+mod fields;
+mod generate;
+mod generation;
+mod info;
+mod metrics;
+mod model;
+mod openai;
+mod options;
+mod output;
+mod params;
+mod prompt;
+mod router;
+mod serve;
+mod sink;
+mod sse;
+mod text;
+mod tokenize;
+
+pub use app::AppState;
+pub use backend::Backend;
+pub use model::{GenerationDefaults, Model, ModelError, ModelFiles, ModelInfo};
+pub use options::{SamplingDefaults, ServerOptions};
+pub use router::router;
+pub use serve::{ServeError, listen, serve, serve_blocking};
+
+pub(crate) use error::ApiError;

@@ -1,0 +1,71 @@
+//! What the server needs of an engine.
+
+use runtime::{EngineHandle, FlushError, Flushed, Request, Stats, SubmitError};
+use std::time::Duration;
+
+/// An engine that takes requests from any thread. [`EngineHandle`] is the real one; tests have
+/// others.
+pub trait Backend: Send + Sync {
+    /// Queues a request and returns at once; its events go to its sink.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; the sink is dropped without an event then.
+    fn submit(&self, request: Request) -> Result<(), SubmitError>;
+    /// A snapshot of the counters.
+    fn stats(&self) -> Stats;
+    /// The most tokens of prompt and answer together.
+    fn context_tokens(&self) -> usize;
+    /// Drops what is cached across requests.
+    ///
+    /// # Errors
+    /// [`FlushError`] when the engine is busy or has stopped.
+    fn flush_cache(&self) -> Result<Flushed, FlushError>;
+    /// Takes no further requests; what was accepted is finished.
+    fn drain(&self);
+    /// Waits until every accepted request has ended; `false` when `timeout` passes before.
+    fn wait_idle(&self, timeout: Duration) -> bool;
+    /// Stops; requests that have not ended are told so.
+    fn shutdown(&self);
+    /// Whether it has left its loop.
+    fn is_stopped(&self) -> bool;
+    /// Why it stopped by itself.
+    fn failure(&self) -> Option<String>;
+}
+
+impl Backend for EngineHandle {
+    fn submit(&self, request: Request) -> Result<(), SubmitError> {
+        self.submit(request)
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats()
+    }
+
+    fn context_tokens(&self) -> usize {
+        self.context_tokens()
+    }
+
+    fn flush_cache(&self) -> Result<Flushed, FlushError> {
+        self.flush_cache()
+    }
+
+    fn drain(&self) {
+        self.drain();
+    }
+
+    fn wait_idle(&self, timeout: Duration) -> bool {
+        self.wait_idle(timeout)
+    }
+
+    fn shutdown(&self) {
+        self.shutdown();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure().map(str::to_owned)
+    }
+}

@@ -1,0 +1,43 @@
+//! Endpoints that change what the engine does.
+
+use crate::{ApiError, app::AppState, error::GenerateError, fields::Fields};
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use runtime::FlushError;
+
+/// `GET` and `POST /flush_cache`.
+pub(crate) async fn flush_cache(
+    State(AppState(app)): State<AppState>,
+) -> Result<Response, GenerateError> {
+    match app.engine.flush_cache() {
+        Ok(flushed) => {
+            Ok(format!("Cache flushed: {} blocks were dropped.\n", flushed.blocks).into_response())
+        }
+        Err(e @ FlushError::Busy { .. }) => {
+            Ok((StatusCode::BAD_REQUEST, format!("Cache not flushed: {e}.\n")).into_response())
+        }
+        Err(e @ FlushError::Stopped) => Err(ApiError::Unavailable(e.to_string()).into()),
+    }
+}
+
+/// `POST /abort_request`: `{"rid": NAME}` or `{"abort_all": true}`. A name that is not known is no
+/// error, for the response may have ended just before.
+pub(crate) async fn abort_request(
+    State(AppState(app)): State<AppState>,
+    fields: Result<Fields, ApiError>,
+) -> Result<(), GenerateError> {
+    let mut fields = fields?;
+    let name = fields.get::<String>("rid")?;
+    if fields.get_or("abort_all", false)? {
+        app.requests.abort(None);
+    } else if let Some(name) = name.filter(|name| !name.is_empty()) {
+        app.requests.abort(Some(&name));
+    } else {
+        let problem = "is missing; give a name, or set `abort_all` to true";
+        return Err(ApiError::field("rid", problem).into());
+    }
+    Ok(())
+}

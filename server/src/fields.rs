@@ -1,0 +1,157 @@
+//! A request body, read field by field so that every complaint names its field.
+
+use crate::ApiError;
+use axum::{
+    body::Bytes,
+    extract::{DefaultBodyLimit, FromRequest, Request, rejection::BytesRejection},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// The longest body.
+pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
+
+/// The limit as a layer of the router.
+pub(crate) fn body_limit() -> DefaultBodyLimit {
+    DefaultBodyLimit::max(MAX_BODY_BYTES)
+}
+
+/// A JSON object. A field that is `null` counts as absent; fields nobody asks for are ignored.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields {
+    map: Map<String, Value>,
+    /// Where the object lies in the body: empty, or a path that ends in a dot.
+    path: String,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Fields {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = Bytes::from_request(request, state).await.map_err(|e| match e {
+            BytesRejection::FailedToBufferBody(e)
+                if e.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE =>
+            {
+                ApiError::TooLarge { limit_bytes: MAX_BODY_BYTES }
+            }
+            other => ApiError::Body(other.body_text()),
+        })?;
+        Self::parse(&bytes)
+    }
+}
+
+impl Fields {
+    /// Reads a whole body.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
+        let map = serde_json::from_slice(bytes).map_err(|e| ApiError::Body(e.to_string()))?;
+        Ok(Self { map, path: String::new() })
+    }
+
+    /// Whether the field is there and not `null`.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.map.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Whether the field is a list.
+    pub(crate) fn is_list(&self, name: &str) -> bool {
+        self.map.get(name).is_some_and(Value::is_array)
+    }
+
+    /// Takes a field as it is.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
+        self.map.swap_remove(name).filter(|value| !value.is_null())
+    }
+
+    /// Takes a field of a type.
+    pub(crate) fn get<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let value = serde_path_to_error::deserialize(value).map_err(|e| {
+            let inner = match e.path().to_string() {
+                path if path == "." => String::new(),
+                path if path.starts_with('[') => path,
+                path => format!(".{path}"),
+            };
+            let field = format!("{}{name}{inner}", self.path);
+            ApiError::field(field, format!("is wrong: {}", e.into_inner()))
+        })?;
+        Ok(Some(value))
+    }
+
+    /// Takes a field, or its default.
+    pub(crate) fn get_or<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        default: T,
+    ) -> Result<T, ApiError> {
+        Ok(self.get(name)?.unwrap_or(default))
+    }
+
+    /// Takes an object.
+    pub(crate) fn object(&mut self, name: &str) -> Result<Option<Fields>, ApiError> {
+        let path = format!("{}{name}.", self.path);
+        Ok(self.get::<Map<String, Value>>(name)?.map(|map| Fields { map, path }))
+    }
+
+    /// An object found elsewhere in the body, at `path`.
+    pub(crate) fn nested(value: Value, path: &str) -> Result<Fields, ApiError> {
+        match value {
+            Value::Object(map) => Ok(Fields { map, path: format!("{path}.") }),
+            _ => Err(ApiError::field(path, "must be an object")),
+        }
+    }
+
+    /// Full path of a field.
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        format!("{}{name}", self.path)
+    }
+
+    /// Refuses features that are not there. Values that switch a feature off are welcome.
+    pub(crate) fn refuse(&self, names: &[&str]) -> Result<(), ApiError> {
+        let is_off = |value: &Value| match value {
+            Value::Null | Value::Bool(false) => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty() || items.iter().all(Value::is_null),
+            Value::Object(map) => map.is_empty(),
+            _ => false,
+        };
+        match names.iter().find(|name| self.map.get(**name).is_some_and(|v| !is_off(v))) {
+            Some(name) => Err(ApiError::Unsupported(self.path_of(name))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(json: &str) -> Fields {
+        Fields::parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_wrong_type_names_the_path() {
+        let mut body = fields(r#"{"stream_options": {"include_usage": 3}, "ids": [1, "x"]}"#);
+        let e = body.get::<Vec<u32>>("ids").unwrap_err();
+        assert!(e.to_string().starts_with("`ids[1]` is wrong: invalid type: string"), "{e}");
+        let e = body.object("stream_options").unwrap().unwrap().get::<bool>("include_usage");
+        let e = e.unwrap_err().to_string();
+        assert!(e.starts_with("`stream_options.include_usage` is wrong"), "{e}");
+    }
+
+    #[test]
+    fn null_is_absent() {
+        let mut body = fields(r#"{"a": null, "b": 1}"#);
+        assert_eq!(body.get::<u32>("a").unwrap(), None);
+        assert!(!body.has("a") && body.has("b"));
+        assert_eq!(body.get_or("c", 7).unwrap(), 7);
+    }
+
+    #[test]
+    fn only_features_that_are_asked_for_are_refused() {
+        let body = fields(r#"{"regex": "", "lora_path": [null], "json_schema": "{}", "x": false}"#);
+        assert_eq!(body.refuse(&["regex", "lora_path", "x", "y"]), Ok(()));
+        let refused = body.refuse(&["regex", "json_schema"]);
+        assert_eq!(refused, Err(ApiError::Unsupported("json_schema".into())));
+    }
+}

@@ -1,0 +1,52 @@
+//! How the server is run.
+
+use serde::Serialize;
+use std::{num::NonZeroUsize, time::Duration};
+
+/// Where sampling values come from that a request of the OpenAI endpoints leaves out. `/generate`
+/// always uses the API's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SamplingDefaults {
+    /// The checkpoint's `generation_config.json`, where it asks for sampling.
+    #[default]
+    Model,
+    /// The API: temperature 1, nothing cut off.
+    OpenAi,
+}
+
+/// How the server is run.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Address to listen on.
+    pub host: String,
+    /// Port to listen on; 0 takes a free one.
+    pub port: u16,
+    /// Key that clients must send; `None` lets everyone in.
+    pub api_key: Option<String>,
+    /// Name of the model as clients see it; `None` takes the artifact's.
+    pub served_model_name: Option<String>,
+    /// Tokens between two chunks of a stream; the first and the last token are sent at once.
+    pub stream_interval: NonZeroUsize,
+    /// Where sampling values come from that a request leaves out.
+    pub sampling_defaults: SamplingDefaults,
+    /// How long running requests may take to finish after a signal to stop.
+    pub drain_timeout: Duration,
+    /// Threads that serve connections.
+    pub worker_threads: NonZeroUsize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port: 8000,
+            api_key: None,
+            served_model_name: None,
+            stream_interval: NonZeroUsize::MIN,
+            sampling_defaults: SamplingDefaults::default(),
+            drain_timeout: Duration::from_secs(30),
+            worker_threads: NonZeroUsize::MIN,
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Text to tokens and back: tokenizer, chat template, incremental decoding, stop strings.
+
+mod detokenize;
+#[cfg(test)]
+mod oracle;
+mod stop;
+mod template;
+mod tojson;
+mod tokenizer;
+
+pub(crate) use detokenize::Detokenizer;
+pub(crate) use stop::StopMatcher;
+pub(crate) use template::{ChatTemplate, RenderOptions};
+pub(crate) use tokenizer::Tokenizer;

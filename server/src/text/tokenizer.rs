@@ -1,0 +1,124 @@
+//! The checkpoint's tokenizer.
+
+use crate::model::ModelError;
+use tokenizers::DecoderWrapper;
+
+/// Texts longer than this many bytes are tokenised away from the threads that serve connections.
+const INLINE_BYTES: usize = 4096;
+
+/// `tokenizer.json`, with what its configuration adds.
+pub(crate) struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    byte_level: bool,
+    /// Put before raw prompts that do not begin with it.
+    bos: Option<u32>,
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json`. `bos` is the token that `add_bos_token` of `tokenizer_config.json`
+    /// asks for.
+    pub(crate) fn new(json: &[u8], bos: Option<&str>) -> Result<Self, ModelError> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(json)
+            .map_err(|e| ModelError::File { file: "tokenizer.json", why: e.to_string() })?;
+        inner.with_padding(None);
+        inner
+            .with_truncation(None)
+            .map_err(|e| ModelError::File { file: "tokenizer.json", why: e.to_string() })?;
+        let byte_level = matches!(inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
+        let bos = bos.and_then(|token| inner.token_to_id(token));
+        Ok(Self { inner, byte_level, bos })
+    }
+
+    /// Tokens of a raw prompt, with those the tokenizer adds around a text.
+    pub(crate) fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, String> {
+        let mut ids = self.encode(text, true)?;
+        if let Some(bos) = self.bos
+            && ids.first() != Some(&bos)
+        {
+            ids.insert(0, bos);
+        }
+        Ok(ids)
+    }
+
+    /// Tokens of a text that already has its special tokens, such as a rendered chat.
+    pub(crate) fn encode_rendered(&self, text: &str) -> Result<Vec<u32>, String> {
+        self.encode(text, false)
+    }
+
+    fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, String> {
+        let encoding =
+            self.inner.encode_fast(text, add_special_tokens).map_err(|e| e.to_string())?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Whether tokenising `text` takes long enough to be done elsewhere.
+    pub(crate) fn is_long(text: &str) -> bool {
+        text.len() > INLINE_BYTES
+    }
+
+    /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD.
+    pub(crate) fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> String {
+        self.inner.decode(ids, skip_special_tokens).unwrap_or_default()
+    }
+
+    /// The text of one token, special or not.
+    pub(crate) fn token_text(&self, id: u32) -> String {
+        match self.token_bytes(id) {
+            Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            None => self.decode(&[id], false),
+        }
+    }
+
+    /// Whether the text is the concatenation of the tokens' bytes, so that
+    /// [`Tokenizer::token_bytes`] knows them.
+    pub(crate) fn is_byte_level(&self) -> bool {
+        self.byte_level
+    }
+
+    /// The bytes of one token; `None` unless [`Tokenizer::is_byte_level`] and `id` exists.
+    pub(crate) fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        if !self.byte_level {
+            return None;
+        }
+        let token = self.inner.id_to_token(id)?;
+        let bytes: Option<Vec<u8>> = token.chars().map(byte_of).collect();
+        Some(bytes.unwrap_or_else(|| token.into_bytes()))
+    }
+
+    /// Whether `id` is left out when special tokens are skipped.
+    pub(crate) fn is_special(&self, id: u32) -> bool {
+        let added = self.inner.get_added_vocabulary();
+        added.simple_id_to_token(id).is_some_and(|token| added.is_special_token(&token))
+    }
+}
+
+/// The byte that a character of a byte-level vocabulary stands for. Printable bytes stand for
+/// themselves; the others follow from U+0100 in ascending order.
+fn byte_of(c: char) -> Option<u8> {
+    let is_printable = |b: u32| matches!(b, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    match c as u32 {
+        code @ 0..=0xFF => is_printable(code).then_some(code as u8),
+        code @ 0x100..=0x120 => Some((code - 0x100) as u8),
+        code @ 0x121..=0x142 => Some((code - 0x121 + 0x7F) as u8),
+        0x143 => Some(0xAD),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::byte_of;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_byte_has_one_character() {
+        let bytes: BTreeSet<u8> =
+            (0..0x200).filter_map(char::from_u32).filter_map(byte_of).collect();
+        assert_eq!(bytes.len(), 256);
+        let characters = (0..0x200).filter_map(char::from_u32).filter(|c| byte_of(*c).is_some());
+        assert_eq!(characters.count(), 256);
+        assert_eq!(byte_of('Ġ'), Some(b' '));
+        assert_eq!(byte_of('Ċ'), Some(b'\n'));
+        assert_eq!(byte_of(' '), None);
+    }
+}
