@@ -1,1 +1,7 @@
-//! cpu
+//! The CPU: the default target and device.
+
+pub mod device;
+pub mod kernels;
+pub mod target;
+
+pub use device::{CpuDevice, CpuOptions, InstructionSet};

@@ -1,0 +1,123 @@
+//! Instruction sets: which there are, which this machine has, which one is used.
+
+use std::{fmt, str::FromStr};
+
+/// What kernels may be compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InstructionSet {
+    /// The architecture's baseline; any CPU.
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL; bf16 is widened and multiplied in `f32`.
+    Avx512,
+    /// The same with the bf16 dot product.
+    Avx512Bf16,
+}
+
+impl InstructionSet {
+    /// All of them, the plainest first.
+    pub const ALL: [InstructionSet; 4] = [
+        InstructionSet::Portable,
+        InstructionSet::Avx2,
+        InstructionSet::Avx512,
+        InstructionSet::Avx512Bf16,
+    ];
+
+    /// Spelling in options, reports and manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            InstructionSet::Portable => "portable",
+            InstructionSet::Avx2 => "avx2",
+            InstructionSet::Avx512 => "avx512",
+            InstructionSet::Avx512Bf16 => "avx512bf16",
+        }
+    }
+
+    /// Those this machine has, best first. The order depends on the processor's features and
+    /// vendor alone: AMD runs the bf16 dot product at twice the rate of `f32` multiply-add, Intel
+    /// at half of it.
+    pub fn available() -> Vec<InstructionSet> {
+        let mut sets: Vec<_> = Self::ALL.into_iter().filter(|s| s.is_here()).rev().collect();
+        if sets.len() > 1 && sets[0] == InstructionSet::Avx512Bf16 && !dot_product_is_fast() {
+            sets.swap(0, 1);
+        }
+        sets
+    }
+
+    /// The one used when none is asked for.
+    pub fn best() -> InstructionSet {
+        Self::available()[0]
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn is_here(self) -> bool {
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx512 = avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        match self {
+            InstructionSet::Portable => true,
+            InstructionSet::Avx2 => avx2,
+            InstructionSet::Avx512 => avx512,
+            InstructionSet::Avx512Bf16 => avx512 && is_x86_feature_detected!("avx512bf16"),
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn is_here(self) -> bool {
+        self == InstructionSet::Portable
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn dot_product_is_fast() -> bool {
+    let vendor = std::arch::x86_64::__cpuid(0);
+    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn dot_product_is_fast() -> bool {
+    false
+}
+
+impl fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no instruction set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an instruction set; use portable, avx2, avx512 or avx512bf16")]
+pub struct ParseInstructionSetError(String);
+
+impl FromStr for InstructionSet {
+    type Err = ParseInstructionSetError;
+    fn from_str(s: &str) -> Result<Self, ParseInstructionSetError> {
+        Self::ALL
+            .into_iter()
+            .find(|set| set.name() == s)
+            .ok_or_else(|| ParseInstructionSetError(s.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for set in InstructionSet::ALL {
+            assert_eq!(set.name().parse(), Ok(set));
+        }
+        assert!("sse9".parse::<InstructionSet>().is_err());
+    }
+
+    #[test]
+    fn the_portable_set_is_always_there_and_last() {
+        assert_eq!(InstructionSet::available().last(), Some(&InstructionSet::Portable));
+    }
+}

@@ -1,0 +1,113 @@
+//! Memory at fixed addresses: anonymous mappings and the mapped weight file.
+
+use artifact::{BufferRef, Space};
+use hal::{DeviceError, MemoryRequest};
+use std::sync::Arc;
+use tensor::MappedFile;
+
+use crate::kernels::Buffer;
+
+/// An anonymous mapping: zeroed, page-aligned, given back when dropped.
+pub(super) struct Mapping {
+    ptr: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: it owns its memory; who may touch it when is the owner's concern.
+unsafe impl Send for Mapping {}
+// SAFETY: as above: shared references only give out the address.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` bytes of zeros. No memory is used before it is written.
+    pub(super) fn new(bytes: u64, what: &'static str) -> Result<Self, DeviceError> {
+        let out_of_memory = |why: String| DeviceError::OutOfMemory { bytes, what, why };
+        let len = usize::try_from(bytes).map_err(|_| out_of_memory("no such address".into()))?;
+        if len == 0 {
+            return Ok(Self { ptr: std::ptr::dangling_mut::<u64>().cast(), bytes: 0 });
+        }
+        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        let ptr = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if ptr == libc::MAP_FAILED {
+            return Err(out_of_memory(std::io::Error::last_os_error().to_string()));
+        }
+        #[cfg(target_os = "linux")]
+        // SAFETY: the range was just mapped. Only a hint, so its result does not matter.
+        unsafe {
+            libc::madvise(ptr, len, libc::MADV_HUGEPAGE);
+        }
+        Ok(Self { ptr: ptr.cast(), bytes: len })
+    }
+
+    pub(super) fn ptr(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: mapped in `new` with this length, unmapped once.
+            unsafe { libc::munmap(self.ptr.cast(), self.bytes) };
+        }
+    }
+}
+
+/// The three spaces of an artifact. Addresses stay the same as long as it lives.
+pub(super) struct Memory {
+    weights: Arc<MappedFile>,
+    arena: Mapping,
+    state: Mapping,
+}
+
+impl Memory {
+    pub(super) fn new(request: MemoryRequest) -> Result<Self, DeviceError> {
+        Ok(Self {
+            arena: Mapping::new(request.arena_bytes, "the arena")?,
+            state: Mapping::new(request.state_bytes, "the KV blocks and other state")?,
+            weights: request.weights,
+        })
+    }
+
+    fn space(&self, space: Space) -> (*mut u8, usize, bool) {
+        match space {
+            Space::Arena => (self.arena.ptr(), self.arena.bytes(), true),
+            Space::State => (self.state.ptr(), self.state.bytes(), true),
+            Space::Weights => (self.weights.as_ptr().cast_mut(), self.weights.len(), false),
+        }
+    }
+
+    /// The address of `at`; `None` when it leaves its space.
+    pub(super) fn resolve(&self, at: BufferRef) -> Option<Buffer> {
+        let (ptr, len, writable) = self.space(at.space);
+        let end = at.offset.checked_add(at.bytes)?;
+        if end > len as u64 {
+            return None;
+        }
+        let (offset, bytes) = (at.offset as usize, at.bytes as usize);
+        Some(Buffer { ptr: ptr.wrapping_add(offset), bytes, writable })
+    }
+
+    /// Bytes in a space.
+    pub(super) fn bytes(&self, space: Space) -> usize {
+        self.space(space).1
+    }
+
+    /// Lets the system take back the pages of a range of the weights; they can be read again.
+    pub(super) fn release_weights(&self, offset: u64, bytes: u64) {
+        self.weights.release(offset as usize, bytes as usize);
+    }
+}

@@ -1,0 +1,195 @@
+//! The threads that walk a captured list of calls together.
+
+use super::affinity::Pinned;
+use super::graph::Call;
+use super::memory::Memory;
+use crate::kernels::{Barrier, Worker};
+use hal::DeviceError;
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// How long a worker waits for the next replay before it sleeps.
+const SPIN: Duration = Duration::from_micros(150);
+/// Spins between looks at the clock.
+const SPINS_PER_LOOK: u32 = 256;
+
+/// What the threads do in one replay.
+#[derive(Clone, Copy)]
+pub(super) struct Job {
+    /// The calls.
+    pub(super) calls: *const [Call],
+    /// Where weights are released after each call, if they are.
+    pub(super) release: Option<*const Memory>,
+    /// Working memory: that of all threads, then that of each thread.
+    pub(super) scratch: *mut u8,
+    /// Bytes of the shared part.
+    pub(super) shared_bytes: usize,
+    /// Bytes of each thread's part.
+    pub(super) private_bytes: usize,
+}
+
+/// What the threads share.
+struct Shared {
+    threads: usize,
+    /// Replays so far; a new number tells the workers that `job` is new.
+    generation: AtomicUsize,
+    job: UnsafeCell<Option<Job>>,
+    stop: AtomicBool,
+    barrier: Barrier,
+    /// Set by a worker before it sleeps.
+    asleep: Vec<AtomicBool>,
+}
+
+// SAFETY: `job` is written by the main thread only while the workers wait for a new generation and
+// read by them only after they saw it; its pointers outlive the replay that they belong to.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+/// Worker threads; the thread that replays is number 0 and not among them.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<Thread>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// Starts `threads - 1` workers.
+    pub(super) fn new(threads: usize, pin: bool) -> Result<Self, DeviceError> {
+        let shared = Arc::new(Shared {
+            threads,
+            generation: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            stop: AtomicBool::new(false),
+            barrier: Barrier::new(threads),
+            asleep: (0..threads).map(|_| AtomicBool::new(false)).collect(),
+        });
+        let mut pool = Self { shared, workers: Vec::new(), handles: Vec::new() };
+        for index in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let handle = std::thread::Builder::new()
+                .name(format!("cpu-worker-{index}"))
+                .spawn(move || {
+                    let _pinned = pin.then(|| Pinned::to(index));
+                    work(&shared, index);
+                })
+                .map_err(|e| DeviceError::Failed {
+                    device: "cpu".into(),
+                    why: format!(
+                        "cannot start thread {index} of {threads}: {e}; use fewer threads"
+                    ),
+                })?;
+            pool.workers.push(handle.thread().clone());
+            pool.handles.push(handle);
+        }
+        Ok(pool)
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
+    /// Runs `job` on all threads and returns when all are done.
+    ///
+    /// # Safety
+    /// The job's pointers are valid, its calls were bound to memory that is alive and that no one
+    /// else uses during the call.
+    pub(super) unsafe fn run(&mut self, job: Job) {
+        let shared = &*self.shared;
+        // SAFETY: the workers wait for the next generation and do not look at the job before.
+        unsafe { *shared.job.get() = Some(job) };
+        // Sequentially consistent, like the workers' side: either a worker sees the new generation
+        // before it sleeps, or this thread sees that it sleeps.
+        shared.generation.fetch_add(1, Ordering::SeqCst);
+        for (worker, asleep) in self.workers.iter().zip(&shared.asleep[1..]) {
+            if asleep.load(Ordering::SeqCst) {
+                worker.unpark();
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { walk(shared, job, 0) };
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.generation.fetch_add(1, Ordering::SeqCst);
+        for handle in self.handles.drain(..) {
+            handle.thread().unpark();
+            // A worker that panicked has said so on standard error; there is no one to tell here.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// A worker's life.
+fn work(shared: &Shared, index: usize) {
+    let mut seen = 0;
+    loop {
+        seen = next_generation(shared, index, seen);
+        if shared.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        // SAFETY: the new generation says that the job is written and stays until all are done.
+        unsafe {
+            let job = (*shared.job.get()).expect("written before its generation");
+            walk(shared, job, index);
+        }
+    }
+}
+
+/// Waits for a generation after `seen`: spinning at first, then asleep.
+fn next_generation(shared: &Shared, index: usize, seen: usize) -> usize {
+    let began = Instant::now();
+    loop {
+        for _ in 0..SPINS_PER_LOOK {
+            let now = shared.generation.load(Ordering::Acquire);
+            if now != seen {
+                return now;
+            }
+            std::hint::spin_loop();
+        }
+        if began.elapsed() > SPIN {
+            break;
+        }
+    }
+    shared.asleep[index].store(true, Ordering::SeqCst);
+    loop {
+        let now = shared.generation.load(Ordering::SeqCst);
+        if now != seen {
+            shared.asleep[index].store(false, Ordering::SeqCst);
+            return now;
+        }
+        std::thread::park();
+    }
+}
+
+/// Runs every call's share of thread `index`, all threads in step.
+///
+/// # Safety
+/// As [`Pool::run`]; every thread calls it.
+unsafe fn walk(shared: &Shared, job: Job, index: usize) {
+    let worker = Worker {
+        index,
+        count: shared.threads,
+        barrier: &shared.barrier,
+        private: job.scratch.wrapping_add(job.shared_bytes + index * job.private_bytes),
+        shared: job.scratch,
+    };
+    // SAFETY: the caller's promise.
+    for call in unsafe { &*job.calls } {
+        // SAFETY: the call was bound to memory that is alive; scratch is as large as it asked for.
+        unsafe { call.kernel.run(&worker) };
+        shared.barrier.wait();
+        if let (0, Some(memory)) = (index, job.release) {
+            for &(offset, bytes) in &call.weights {
+                // SAFETY: the caller's promise.
+                unsafe { (*memory).release_weights(offset, bytes) };
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The innermost loops of attention: a few query heads against a chunk of keys or values.
+
+use crate::kernels::element::Element;
+use crate::kernels::kv::BLOCK_TOKENS;
+use crate::kernels::matmul::{Plain, Product, Widening};
+use crate::kernels::simd::{LANES, Simd, Vectorised};
+use half::bf16;
+
+/// Tokens that are processed together; chunks begin at multiples of it.
+pub(super) const CHUNK_TOKENS: usize = 128;
+/// Blocks of a chunk.
+pub(super) const CHUNK_BLOCKS: usize = CHUNK_TOKENS / BLOCK_TOKENS;
+/// The most query heads of a tile, on machines with registers for them.
+const MOST_QUERIES: usize = 7;
+
+/// Element types of keys and values.
+pub(crate) trait KvElement: Element {
+    /// How keys meet `f32` queries.
+    type Keys: Product<X = f32>;
+}
+
+impl KvElement for f32 {
+    type Keys = Plain;
+}
+
+impl KvElement for bf16 {
+    type Keys = Widening;
+}
+
+/// The most query heads of a tile for `S`.
+#[inline(always)]
+pub(super) const fn most_queries<S: Simd>() -> usize {
+    if S::WIDE { MOST_QUERIES } else { S::MAX_ROWS }
+}
+
+/// Keys of a chunk and the queries that meet them.
+pub(super) struct Scores<'a, T> {
+    /// Keys of each block.
+    pub(super) blocks: &'a [*const T],
+    /// Queries, `stride` apart.
+    pub(super) q: *const f32,
+    /// Elements between queries.
+    pub(super) stride: usize,
+    /// Groups of elements of a key.
+    pub(super) groups: usize,
+    /// Scores, [`CHUNK_TOKENS`] for each query.
+    pub(super) scores: *mut f32,
+}
+
+/// Values of a chunk and the weights they are summed with.
+pub(super) struct Values<'a, T> {
+    /// Values of each block.
+    pub(super) blocks: &'a [*const T],
+    /// First and past-the-last token of the chunk.
+    pub(super) tokens: (usize, usize),
+    /// Elements of a value.
+    pub(super) d: usize,
+    /// Weights, [`CHUNK_TOKENS`] for each query.
+    pub(super) weights: *const f32,
+    /// Sums, `stride` apart.
+    pub(super) sums: *mut f32,
+    /// Elements between the sums of queries: `d`, rounded up to whole vectors.
+    pub(super) stride: usize,
+}
+
+macro_rules! by_queries {
+    ($queries:expr, $Q:ident => $call:expr) => {
+        match $queries {
+            1 => {
+                const $Q: usize = 1;
+                $call
+            }
+            2 => {
+                const $Q: usize = 2;
+                $call
+            }
+            3 => {
+                const $Q: usize = 3;
+                $call
+            }
+            4 => {
+                const $Q: usize = 4;
+                $call
+            }
+            5 => {
+                const $Q: usize = 5;
+                $call
+            }
+            6 => {
+                const $Q: usize = 6;
+                $call
+            }
+            7 => {
+                const $Q: usize = 7;
+                $call
+            }
+            _ => unreachable!("tiles have 1 to 7 queries"),
+        }
+    };
+}
+
+impl<T: KvElement> Scores<'_, T> {
+    /// Computes the scores of `queries` queries, at most [`most_queries`].
+    ///
+    /// # Safety
+    /// As [`Simd`]; the pointers are valid for the sizes that the fields name.
+    #[inline(always)]
+    pub(super) unsafe fn compute<S: Simd>(&self, queries: usize) {
+        // SAFETY: as the caller's.
+        by_queries!(queries, Q => unsafe { S::enter(ScoreTile::<T, Q>(self)) })
+    }
+}
+
+struct ScoreTile<'a, T, const Q: usize>(&'a Scores<'a, T>);
+
+impl<T: KvElement, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let &Scores { blocks, q, stride, groups, scores } = self.0;
+        for (b, &keys) in blocks.iter().enumerate() {
+            // SAFETY: as for `Scores::compute`.
+            unsafe {
+                let mut sums = [[S::splat(0.0); 1]; Q];
+                let (mut w, mut x) = (keys.cast::<u32>(), q);
+                for _ in 0..groups {
+                    T::Keys::step::<S, Q, 1>(w, x, stride, &mut sums);
+                    w = w.wrapping_add(LANES);
+                    x = x.wrapping_add(T::Keys::GROUP);
+                }
+                for (i, [sum]) in sums.into_iter().enumerate() {
+                    S::store(scores.add(i * CHUNK_TOKENS + b * BLOCK_TOKENS), sum);
+                }
+            }
+        }
+    }
+}
+
+impl<T: KvElement> Values<'_, T> {
+    /// Adds the weighted values to the sums of `queries` queries, at most [`most_queries`].
+    ///
+    /// # Safety
+    /// As [`Simd`]; the pointers are valid for the sizes that the fields name.
+    #[inline(always)]
+    pub(super) unsafe fn accumulate<S: Simd>(&self, queries: usize) {
+        // SAFETY: as the caller's.
+        by_queries!(queries, Q => unsafe { self.columns::<S, Q>() })
+    }
+
+    #[inline(always)]
+    unsafe fn columns<S: Simd, const Q: usize>(&self) {
+        let mut i = 0;
+        // SAFETY: as the caller's.
+        unsafe {
+            while S::WIDE && i + 4 * LANES <= self.d {
+                S::enter(ValueTile::<T, Q, 4>(self, i));
+                i += 4 * LANES;
+            }
+            while i < self.d {
+                S::enter(ValueTile::<T, Q, 1>(self, i));
+                i += LANES;
+            }
+        }
+    }
+}
+
+/// `Q` queries by `V` vectors from an element of the values on.
+struct ValueTile<'a, T, const Q: usize, const V: usize>(&'a Values<'a, T>, usize);
+
+impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, T, Q, V> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let ValueTile(&Values { blocks, tokens, d, weights, sums, stride }, first) = self;
+        // SAFETY: as for `Values::accumulate`; only the last vector may be short.
+        unsafe {
+            let mut acc = [[S::splat(0.0); V]; Q];
+            for (q, row) in acc.iter_mut().enumerate() {
+                for (v, a) in row.iter_mut().enumerate() {
+                    *a = S::load(sums.add(q * stride + first + v * LANES));
+                }
+            }
+            for token in tokens.0..tokens.1 {
+                let block = *blocks.get_unchecked(token / BLOCK_TOKENS);
+                let row = block.add(token % BLOCK_TOKENS * d + first);
+                let mut values = [S::splat(0.0); V];
+                for (v, value) in values.iter_mut().enumerate() {
+                    let left = if V == 1 { d - first } else { LANES };
+                    *value = T::load_part::<S>(row.add(v * LANES), left);
+                }
+                for (q, row) in acc.iter_mut().enumerate() {
+                    let weight = S::splat(*weights.add(q * CHUNK_TOKENS + token));
+                    for (a, value) in row.iter_mut().zip(values) {
+                        *a = S::mul_add(value, weight, *a);
+                    }
+                }
+            }
+            for (q, row) in acc.iter().enumerate() {
+                for (v, a) in row.iter().enumerate() {
+                    S::store(sums.add(q * stride + first + v * LANES), *a);
+                }
+            }
+        }
+    }
+}

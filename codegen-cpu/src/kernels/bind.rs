@@ -1,0 +1,279 @@
+//! From the buffers and scalars of a plan to a kernel's own arguments, every size checked once.
+
+use super::simd::{Simd, Vectorised};
+use super::worker::{Scratch, Worker};
+use artifact::Scalar;
+
+/// A buffer of a call at its final address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer {
+    /// First byte.
+    pub(crate) ptr: *mut u8,
+    /// Length in bytes.
+    pub(crate) bytes: usize,
+    /// Whether kernels may write to it.
+    pub(crate) writable: bool,
+}
+
+/// A kernel with its arguments: the same work for every instruction set.
+pub(crate) trait Kernel: Sized + Send + Sync + 'static {
+    /// Takes buffers and scalars in the order of `KERNELS.md`.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words.
+    fn bind(binder: &mut Binder<'_>) -> Result<Self, String>;
+
+    /// Working memory it needs when compiled for `S`.
+    fn scratch<S: Simd>(&self) -> Scratch {
+        Scratch::default()
+    }
+
+    /// Does this thread's share. Must be `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// The machine has the instructions of `S`, the buffers are alive, no one else touches them,
+    /// and the scratch memory is as large as [`Kernel::scratch`] says.
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>);
+}
+
+/// A bound call, ready to run on every thread.
+pub(crate) trait Run: Send + Sync {
+    /// Working memory it needs.
+    fn scratch(&self) -> Scratch;
+
+    /// Does this thread's share.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`], without the instructions, which were checked.
+    unsafe fn run(&self, worker: &Worker<'_>);
+}
+
+/// A kernel compiled for `S`.
+struct Compiled<K, S>(K, std::marker::PhantomData<S>);
+
+impl<K: Kernel, S: Simd> Run for Compiled<K, S> {
+    fn scratch(&self) -> Scratch {
+        self.0.scratch::<S>()
+    }
+
+    unsafe fn run(&self, worker: &Worker<'_>) {
+        struct Share<'a, K>(&'a K, &'a Worker<'a>);
+        impl<K: Kernel> Vectorised for Share<'_, K> {
+            type Output = ();
+            #[inline(always)]
+            unsafe fn run<S: Simd>(self) {
+                // SAFETY: the caller's promise.
+                unsafe { self.0.run::<S>(self.1) }
+            }
+        }
+        // SAFETY: `S` is only ever chosen among what the machine has; the rest is the caller's
+        // promise.
+        unsafe { S::enter(Share(&self.0, worker)) }
+    }
+}
+
+/// Binds `K` for `S`.
+///
+/// # Errors
+/// As [`Kernel::bind`], or when arguments are left over.
+pub(crate) fn compiled<K: Kernel, S: Simd>(
+    binder: &mut Binder<'_>,
+) -> Result<Box<dyn Run>, String> {
+    let kernel = K::bind(binder)?;
+    binder.finish()?;
+    Ok(Box::new(Compiled::<K, S>(kernel, std::marker::PhantomData)))
+}
+
+/// Rows of elements, a stride apart. Checked when it was bound.
+pub(crate) struct Rows<T> {
+    ptr: *mut T,
+    stride: usize,
+}
+
+impl<T> Clone for Rows<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Rows<T> {}
+
+// SAFETY: kernels split rows and columns between threads so that no element is written by one
+// thread while another uses it.
+unsafe impl<T> Send for Rows<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Rows<T> {}
+
+impl<T> Rows<T> {
+    /// The first element of row `r`.
+    ///
+    /// # Safety
+    /// `r` is one of the rows that were bound.
+    #[inline(always)]
+    pub(crate) unsafe fn row(&self, r: usize) -> *mut T {
+        // SAFETY: inside the buffer by the check in `Binder::rows`.
+        unsafe { self.ptr.add(r * self.stride) }
+    }
+
+    /// The first row in the place of every row.
+    pub(crate) fn repeated(self) -> Self {
+        Self { stride: 0, ..self }
+    }
+
+    /// Elements between rows.
+    #[inline(always)]
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
+    }
+}
+
+/// Hands out buffers and scalars in order.
+pub(crate) struct Binder<'a> {
+    args: &'a [Buffer],
+    scalars: &'a [Scalar],
+    next_arg: usize,
+    next_scalar: usize,
+}
+
+impl<'a> Binder<'a> {
+    pub(crate) fn new(args: &'a [Buffer], scalars: &'a [Scalar]) -> Self {
+        Self { args, scalars, next_arg: 0, next_scalar: 0 }
+    }
+
+    /// The next scalar, a count.
+    pub(crate) fn count(&mut self, what: &str) -> Result<usize, String> {
+        match self.scalar(what)? {
+            Scalar::Int(n) => usize::try_from(n)
+                .ok()
+                .filter(|&n| n <= isize::MAX as usize)
+                .ok_or_else(|| format!("`{what}` is {n}, too large")),
+            Scalar::Float(x) => Err(format!("`{what}` is the factor {x}, expected a count")),
+        }
+    }
+
+    /// The next scalar, a count that is not zero.
+    pub(crate) fn positive(&mut self, what: &str) -> Result<usize, String> {
+        let n = self.count(what)?;
+        if n == 0 { Err(format!("`{what}` is 0")) } else { Ok(n) }
+    }
+
+    /// The next scalar, a factor.
+    pub(crate) fn factor(&mut self, what: &str) -> Result<f32, String> {
+        match self.scalar(what)? {
+            Scalar::Float(x) => Ok(x),
+            Scalar::Int(n) => Err(format!("`{what}` is the count {n}, expected a factor")),
+        }
+    }
+
+    fn scalar(&mut self, what: &str) -> Result<Scalar, String> {
+        let got = self.scalars.get(self.next_scalar).copied();
+        self.next_scalar += 1;
+        got.ok_or_else(|| format!("{} scalars, `{what}` is missing", self.scalars.len()))
+    }
+
+    /// The next buffer, read only: `rows` of `n` elements.
+    pub(crate) fn input<T>(
+        &mut self,
+        what: &str,
+        rows: usize,
+        n: usize,
+        stride: usize,
+    ) -> Result<Rows<T>, String> {
+        self.rows(what, rows, n, stride, false)
+    }
+
+    /// The next buffer, written: `rows` of `n` elements.
+    pub(crate) fn output<T>(
+        &mut self,
+        what: &str,
+        rows: usize,
+        n: usize,
+        stride: usize,
+    ) -> Result<Rows<T>, String> {
+        self.rows(what, rows, n, stride, true)
+    }
+
+    /// The next buffer whatever its length.
+    pub(crate) fn buffer(&mut self, what: &str) -> Result<Buffer, String> {
+        let got = self.args.get(self.next_arg).copied();
+        self.next_arg += 1;
+        got.ok_or_else(|| format!("{} buffers, `{what}` is missing", self.args.len()))
+    }
+
+    /// The next buffer, read or written, as whole blocks of `len` elements, and their number.
+    pub(crate) fn whole<T>(&mut self, what: &str, len: usize) -> Result<(usize, Rows<T>), String> {
+        let Buffer { ptr, bytes, writable } = self.buffer(what)?;
+        let blocks = bytes / (len * size_of::<T>());
+        if !writable || blocks == 0 {
+            return Err(format!(
+                "`{what}` has {bytes} bytes, too few for one block, or is constant"
+            ));
+        }
+        let ptr = ptr.cast::<T>();
+        if !ptr.is_aligned() {
+            return Err(format!("`{what}` is not aligned to {} bytes", align_of::<T>()));
+        }
+        Ok((blocks, Rows { ptr, stride: len }))
+    }
+
+    fn rows<T>(
+        &mut self,
+        what: &str,
+        rows: usize,
+        n: usize,
+        stride: usize,
+        written: bool,
+    ) -> Result<Rows<T>, String> {
+        let Buffer { ptr, bytes, writable } = self.buffer(what)?;
+        if written && !writable {
+            return Err(format!("`{what}` is written and lies in the weights"));
+        }
+        if rows > 1 && stride < n {
+            return Err(format!("rows of `{what}` have {n} elements and are {stride} apart"));
+        }
+        let needed = match rows {
+            0 => Some(0),
+            _ => (rows - 1)
+                .checked_mul(stride)
+                .and_then(|e| e.checked_add(n))
+                .and_then(|e| e.checked_mul(size_of::<T>())),
+        };
+        if needed.is_none_or(|needed| needed > bytes) {
+            let element = size_of::<T>();
+            return Err(format!(
+                "`{what}` has {bytes} bytes, too few for {rows} rows of {n} elements of {element} \
+                 bytes, {stride} apart"
+            ));
+        }
+        let ptr = ptr.cast::<T>();
+        if !ptr.is_aligned() {
+            return Err(format!("`{what}` is not aligned to {} bytes", align_of::<T>()));
+        }
+        Ok(Rows { ptr, stride })
+    }
+
+    /// All scalars that are left.
+    pub(crate) fn remaining_factors(&mut self, what: &str, n: usize) -> Result<Vec<f32>, String> {
+        (0..n).map(|_| self.factor(what)).collect()
+    }
+
+    fn finish(&self) -> Result<(), String> {
+        if self.next_arg != self.args.len() || self.next_scalar != self.scalars.len() {
+            return Err(format!(
+                "{} buffers and {} scalars, expected {} and {}",
+                self.args.len(),
+                self.scalars.len(),
+                self.next_arg,
+                self.next_scalar
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a product of sizes that does not fit.
+pub(crate) fn product(factors: &[usize]) -> Result<usize, String> {
+    factors
+        .iter()
+        .try_fold(1usize, |p, &f| p.checked_mul(f))
+        .ok_or_else(|| format!("sizes {factors:?} are too large"))
+}

@@ -1,0 +1,187 @@
+//! Kernels that compute each element from the elements at its place.
+
+use super::bind::{Binder, Kernel, Rows};
+use super::element::Element;
+use super::exp::silu;
+use super::simd::{LANES, Simd};
+use super::worker::Worker;
+use std::marker::PhantomData;
+
+/// A function of one vector.
+pub(crate) trait Unary: Send + Sync + 'static {
+    /// # Safety
+    /// The machine has the instructions of `S`.
+    unsafe fn apply<S: Simd>(x: S::V) -> S::V;
+}
+
+/// A function of two vectors.
+pub(crate) trait Binary: Send + Sync + 'static {
+    /// # Safety
+    /// The machine has the instructions of `S`.
+    unsafe fn apply<S: Simd>(a: S::V, b: S::V) -> S::V;
+}
+
+/// `x`; only its type changes.
+pub(crate) struct Identity;
+/// `x * sigmoid(x)`.
+pub(crate) struct Silu;
+/// `a + b`.
+pub(crate) struct Add;
+/// `a * b`.
+pub(crate) struct Mul;
+/// `silu(a) * b`.
+pub(crate) struct SiluMul;
+
+impl Unary for Identity {
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(x: S::V) -> S::V {
+        x
+    }
+}
+
+impl Unary for Silu {
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(x: S::V) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { silu::<S>(x) }
+    }
+}
+
+impl Binary for Add {
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(a: S::V, b: S::V) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { S::add(a, b) }
+    }
+}
+
+impl Binary for Mul {
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(a: S::V, b: S::V) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { S::mul(a, b) }
+    }
+}
+
+impl Binary for SiluMul {
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(a: S::V, b: S::V) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { S::mul(silu::<S>(a), b) }
+    }
+}
+
+/// `cast_{in}_{out}`, `silu_f32`. The output may be the input's buffer when the types agree.
+pub(crate) struct Map<I, O, F> {
+    rows: usize,
+    n: usize,
+    x: Rows<I>,
+    out: Rows<O>,
+    function: PhantomData<F>,
+}
+
+impl<I: Element, O: Element, F: Unary> Kernel for Map<I, O, F> {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let (rows, n) = (b.count("rows")?, b.count("n")?);
+        let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
+        Ok(Self {
+            rows,
+            n,
+            x: b.input("x", rows, n, x_stride)?,
+            out: b.output("out", rows, n, out_stride)?,
+            function: PhantomData,
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        let (rows, columns) = worker.share_matrix(self.rows, self.n);
+        for r in rows {
+            // SAFETY: rows and columns are inside what was bound.
+            unsafe {
+                let (x, out) = (self.x.row(r), self.out.row(r));
+                for i in columns.clone().step_by(LANES) {
+                    let left = columns.end - i;
+                    let v = I::load_part::<S>(x.add(i), left);
+                    O::store_part::<S>(out.add(i), F::apply::<S>(v), left);
+                }
+            }
+        }
+    }
+}
+
+/// `add_f32`, `mul_f32`, `silu_mul_{out}`, `add_bias_f32`. The output may be the buffer of an
+/// input of its type.
+pub(crate) struct Zip<O, F> {
+    rows: usize,
+    n: usize,
+    a: Rows<f32>,
+    b: Rows<f32>,
+    out: Rows<O>,
+    function: PhantomData<F>,
+}
+
+impl<O: Element, F: Binary> Zip<O, F> {
+    #[inline(always)]
+    unsafe fn share<S: Simd>(&self, worker: &Worker<'_>) {
+        let (rows, columns) = worker.share_matrix(self.rows, self.n);
+        for r in rows {
+            // SAFETY: rows and columns are inside what was bound.
+            unsafe {
+                let (a, b, out) = (self.a.row(r), self.b.row(r), self.out.row(r));
+                for i in columns.clone().step_by(LANES) {
+                    let left = columns.end - i;
+                    let va = f32::load_part::<S>(a.add(i), left);
+                    let vb = f32::load_part::<S>(b.add(i), left);
+                    O::store_part::<S>(out.add(i), F::apply::<S>(va, vb), left);
+                }
+            }
+        }
+    }
+}
+
+impl<O: Element, F: Binary> Kernel for Zip<O, F> {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let (rows, n) = (b.count("rows")?, b.count("n")?);
+        let (a_stride, b_stride) = (b.count("first stride")?, b.count("second stride")?);
+        let out_stride = b.count("out stride")?;
+        Ok(Self {
+            rows,
+            n,
+            a: b.input("first", rows, n, a_stride)?,
+            b: b.input("second", rows, n, b_stride)?,
+            out: b.output("out", rows, n, out_stride)?,
+            function: PhantomData,
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        // SAFETY: as the caller's.
+        unsafe { self.share::<S>(worker) }
+    }
+}
+
+/// `add_bias_f32`: [`Zip`] with the same second row for every row.
+pub(crate) struct AddBias(Zip<f32, Add>);
+
+impl Kernel for AddBias {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let (rows, n) = (b.count("rows")?, b.count("n")?);
+        let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
+        Ok(Self(Zip {
+            rows,
+            n,
+            a: b.input("x", rows, n, x_stride)?,
+            b: b.input::<f32>("bias", 1, n, n)?.repeated(),
+            out: b.output("out", rows, n, out_stride)?,
+            function: PhantomData,
+        }))
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        // SAFETY: as the caller's.
+        unsafe { self.0.share::<S>(worker) }
+    }
+}

@@ -1,0 +1,178 @@
+//! Where keys and values lie in the KV state, and the kernel that writes them.
+
+use super::bind::{Binder, Kernel, Rows, product};
+use super::element::Element;
+use super::simd::{LANES, Simd};
+use super::worker::Worker;
+
+/// Tokens of a block.
+pub const BLOCK_TOKENS: usize = 16;
+
+/// The layout `[blocks, 2, heads, 16, d]`: see `KERNELS.md`. Positions are in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kv {
+    /// KV heads.
+    pub heads: usize,
+    /// Elements of a head.
+    pub d: usize,
+    /// Elements of a key that lie together: those that fill 32 bits.
+    pub group: usize,
+}
+
+impl Kv {
+    /// Elements of the keys, or of the values, of one head in a block.
+    #[inline(always)]
+    pub const fn tile_len(&self) -> usize {
+        BLOCK_TOKENS * self.d
+    }
+
+    /// Elements of a block.
+    #[inline(always)]
+    pub const fn block_len(&self) -> usize {
+        2 * self.heads * self.tile_len()
+    }
+
+    /// Where the keys of a head begin in a block.
+    #[inline(always)]
+    pub const fn keys(&self, block: usize, head: usize) -> usize {
+        block * self.block_len() + head * self.tile_len()
+    }
+
+    /// Where the values of a head begin in a block.
+    #[inline(always)]
+    pub const fn values(&self, block: usize, head: usize) -> usize {
+        block * self.block_len() + (self.heads + head) * self.tile_len()
+    }
+
+    /// Position of element `i` of the key of `token` (in its block).
+    #[inline(always)]
+    pub const fn key(&self, block: usize, head: usize, token: usize, i: usize) -> usize {
+        self.keys(block, head)
+            + (i / self.group * BLOCK_TOKENS + token) * self.group
+            + i % self.group
+    }
+
+    /// Position of element `i` of the value of `token` (in its block).
+    #[inline(always)]
+    pub const fn value(&self, block: usize, head: usize, token: usize, i: usize) -> usize {
+        self.values(block, head) + token * self.d + i
+    }
+
+    /// The layout for a head of `d` elements of type `T`.
+    ///
+    /// # Errors
+    /// When `d` is no whole number of groups, or a block has not [`BLOCK_TOKENS`] tokens.
+    pub(crate) fn bind<T>(heads: usize, d: usize, block_tokens: usize) -> Result<Self, String> {
+        let group = 4 / size_of::<T>();
+        if block_tokens != BLOCK_TOKENS {
+            return Err(format!("blocks of {block_tokens} tokens, expected {BLOCK_TOKENS}"));
+        }
+        if d == 0 || !d.is_multiple_of(group) || heads == 0 {
+            return Err(format!("{heads} heads of {d} elements, expected a multiple of {group}"));
+        }
+        product(&[2, heads, BLOCK_TOKENS, d, size_of::<T>()])?;
+        Ok(Self { heads, d, group })
+    }
+}
+
+/// `kv_write_{kv}`: a slot outside the state writes nothing. When rows share a slot, as padding
+/// rows do, the last one stays.
+pub(crate) struct KvWrite<T> {
+    rows: usize,
+    kv: Kv,
+    slot_count: usize,
+    k: Rows<f32>,
+    v: Rows<f32>,
+    slots: Rows<i32>,
+    state: Rows<T>,
+}
+
+impl<T: Element> Kernel for KvWrite<T> {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let (rows, heads, d) = (b.count("T")?, b.count("heads")?, b.count("d")?);
+        let kv = Kv::bind::<T>(heads, d, b.count("block tokens")?)?;
+        let (k_stride, v_stride) = (b.count("k stride")?, b.count("v stride")?);
+        let k = b.input("k", rows, heads * d, k_stride)?;
+        let v = b.input("v", rows, heads * d, v_stride)?;
+        let slots = b.input("slots", 1, rows, rows)?;
+        let (blocks, state) = b.whole::<T>("state", kv.block_len())?;
+        Ok(Self { rows, kv, slot_count: blocks * BLOCK_TOKENS, k, v, slots, state })
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        // Split by head, keys and values apart: rows that share a slot then meet in one thread.
+        let (d, group) = (self.kv.d, self.kv.group);
+        for item in worker.share(2 * self.kv.heads) {
+            let head = item / 2;
+            for row in 0..self.rows {
+                // SAFETY: the slot is checked against the state before it is used.
+                unsafe {
+                    let slot = *self.slots.row(0).add(row);
+                    let Some(slot) = usize::try_from(slot).ok().filter(|&s| s < self.slot_count)
+                    else {
+                        continue;
+                    };
+                    let (block, token) = (slot / BLOCK_TOKENS, slot % BLOCK_TOKENS);
+                    let state = self.state.row(0);
+                    if item % 2 == 1 {
+                        let v = self.v.row(row).add(head * d);
+                        let to = state.add(self.kv.value(block, head, token, 0));
+                        for i in (0..d).step_by(LANES) {
+                            let x = f32::load_part::<S>(v.add(i), d - i);
+                            T::store_part::<S>(to.add(i), x, d - i);
+                        }
+                        continue;
+                    }
+                    let k = self.k.row(row).add(head * d);
+                    let to = state.add(self.kv.key(block, head, token, 0));
+                    for i in (0..d).step_by(LANES) {
+                        let mut lanes = [T::ZERO; LANES];
+                        T::store::<S>(lanes.as_mut_ptr(), f32::load_part::<S>(k.add(i), d - i));
+                        let groups = (d - i).min(LANES) / group;
+                        for g in 0..groups {
+                            let from = lanes.as_ptr().add(g * group);
+                            let group_to = to.add((i / group + g) * BLOCK_TOKENS * group);
+                            from.copy_to_nonoverlapping(group_to, group);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_element_has_its_own_place() {
+        for group in [1, 2] {
+            let kv = Kv { heads: 3, d: 6, group };
+            let mut seen = HashSet::new();
+            for block in 0..2 {
+                for head in 0..3 {
+                    for token in 0..BLOCK_TOKENS {
+                        for i in 0..6 {
+                            assert!(seen.insert(kv.key(block, head, token, i)));
+                            assert!(seen.insert(kv.value(block, head, token, i)));
+                        }
+                    }
+                }
+            }
+            assert_eq!(seen.len(), 2 * kv.block_len());
+            assert_eq!(seen.iter().max(), Some(&(2 * kv.block_len() - 1)));
+        }
+    }
+
+    #[test]
+    fn a_pair_of_a_key_lies_beside_the_next_token() {
+        let kv = Kv { heads: 2, d: 64, group: 2 };
+        assert_eq!(kv.key(0, 0, 0, 1), 1);
+        assert_eq!(kv.key(0, 0, 1, 0), 2);
+        assert_eq!(kv.key(0, 0, 0, 2), 32);
+        assert_eq!(kv.value(0, 0, 1, 0), 2 * 16 * 64 + 64);
+    }
+}

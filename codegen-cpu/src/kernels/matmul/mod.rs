@@ -1,0 +1,200 @@
+//! Matrix products `x [T,K] * weight [N,K]` with weights in [`tensor::layout::Panels`].
+//!
+//! Threads share the panels. A thread reads each of its panels once; when there are more rows than
+//! one tile holds, it goes block by block along `K`, and every tile uses a block while it is in the
+//! first-level cache. Sums between blocks wait in memory as `f32`, which loses nothing.
+
+mod epilogue;
+mod tile;
+
+pub(crate) use epilogue::{Argmax, Bias, GateUp, Store};
+
+use super::bind::{Binder, Kernel, Rows, product};
+use super::element::Element;
+use super::simd::{LANES, Simd};
+use super::worker::{Scratch, Worker};
+use epilogue::{Epilogue, Sizes};
+use half::bf16;
+use tile::{Block, PairDot, WIDTH, widen};
+pub(crate) use tile::{Plain, Product, Widening};
+
+/// Groups of 256 bytes in a block of a panel.
+const BLOCK_GROUPS: usize = 128;
+/// Bytes of a block.
+const BLOCK_BYTES: usize = BLOCK_GROUPS * WIDTH * size_of::<u32>();
+/// From so many tiles on, widening a block of bf16 once costs less than doing so in each tile.
+const TILES_TO_WIDEN: usize = 3;
+/// Up to so many rows each thread prepares the inputs for itself, which saves a barrier.
+const ROWS_TO_STAGE_ALONE: usize = 8;
+
+/// Element types of weights, which are also those of the inputs.
+pub(crate) trait Weight: Element {
+    /// Elements along `K` that lie together.
+    const GROUP: usize;
+}
+
+impl Weight for f32 {
+    const GROUP: usize = 1;
+}
+
+impl Weight for bf16 {
+    const GROUP: usize = 2;
+}
+
+/// `matmul_*`: the epilogue says which.
+pub(crate) struct Matmul<W, E> {
+    rows: usize,
+    k: usize,
+    panels: usize,
+    x: Rows<W>,
+    weight: Rows<W>,
+    epilogue: E,
+}
+
+impl<W: Weight, E: Epilogue> Kernel for Matmul<W, E> {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let (rows, n, k) = (b.count("T")?, b.positive("N")?, b.positive("K")?);
+        let x_stride = b.count("x stride")?;
+        let out_stride = if E::STRIDED { b.count("out stride")? } else { n };
+        let weight_rows = E::weight_rows(n)?;
+        let panels = weight_rows.div_ceil(WIDTH);
+        let padded = k.checked_next_multiple_of(W::GROUP).ok_or("`K` is too large")?;
+        let len = product(&[panels, WIDTH, padded])?;
+        // What `scratch` will ask for.
+        product(&[rows, padded + WIDTH, size_of::<f32>()])?;
+        let x = b.input("x", rows, k, x_stride)?;
+        let weight = b.input("weight", 1, len, len)?;
+        let epilogue = E::bind(b, &Sizes { rows, n, out_stride })?;
+        Ok(Self { rows, k, panels, x, weight, epilogue })
+    }
+
+    fn scratch<S: Simd>(&self) -> Scratch {
+        let staged = self.rows * self.staged_stride() * size_of::<f32>();
+        let alone = if self.rows <= ROWS_TO_STAGE_ALONE { staged } else { 0 };
+        let sums = self.rows * WIDTH * size_of::<f32>();
+        Scratch { private: BLOCK_BYTES + sums + alone, shared: staged - alone }
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        // SAFETY: as the caller's; the pointer casts name the types that `W` stands for.
+        unsafe {
+            if W::GROUP == 1 {
+                let x: *const f32 = self.x.row(0).cast();
+                self.panels::<S, Plain>(worker, x, self.x.stride(), false);
+            } else if S::PAIR_DOT && self.k.is_multiple_of(2) {
+                let x: *const bf16 = self.x.row(0).cast();
+                self.panels::<S, PairDot>(worker, x, self.x.stride(), false);
+            } else if S::PAIR_DOT {
+                let x = self.stage::<S, bf16>(worker);
+                self.panels::<S, PairDot>(worker, x, self.staged_stride(), false);
+            } else {
+                let x = self.stage::<S, f32>(worker);
+                if self.rows.div_ceil(S::MAX_ROWS) >= TILES_TO_WIDEN {
+                    self.panels::<S, Plain>(worker, x, self.staged_stride(), true);
+                } else {
+                    self.panels::<S, Widening>(worker, x, self.staged_stride(), false);
+                }
+            }
+            self.epilogue.finish(worker);
+        }
+    }
+}
+
+impl<W: Weight, E: Epilogue> Matmul<W, E> {
+    /// Elements between staged rows: no multiple of a page, so that rows do not share cache sets.
+    #[inline(always)]
+    fn staged_stride(&self) -> usize {
+        self.k.next_multiple_of(LANES) + LANES
+    }
+
+    /// Copies the inputs as `X`, each row followed by a zero. Returns the first.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`].
+    #[inline(always)]
+    unsafe fn stage<S: Simd, X: Element>(&self, worker: &Worker<'_>) -> *const X {
+        let alone = self.rows <= ROWS_TO_STAGE_ALONE;
+        let stride = self.staged_stride();
+        // SAFETY: scratch memory is as large as `scratch` says.
+        unsafe {
+            let to: *mut X = if alone {
+                worker.private.add(BLOCK_BYTES + self.rows * WIDTH * size_of::<f32>()).cast()
+            } else {
+                worker.shared.cast()
+            };
+            for r in if alone { 0..self.rows } else { worker.share(self.rows) } {
+                let (x, to) = (self.x.row(r), to.add(r * stride));
+                for i in (0..self.k).step_by(LANES) {
+                    X::store::<S>(to.add(i), W::load_part::<S>(x.add(i), self.k - i));
+                }
+                *to.add(self.k) = X::ZERO;
+            }
+            if !alone {
+                worker.barrier.wait();
+            }
+            to
+        }
+    }
+
+    /// Multiplies and stores this thread's panels. `widened` says that blocks are made of pairs
+    /// and turned into `f32` first.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`]; each row of `x` is valid for `K` elements, rounded up to a group.
+    #[inline(always)]
+    unsafe fn panels<S: Simd, P: Product>(
+        &self,
+        worker: &Worker<'_>,
+        x: *const P::X,
+        stride: usize,
+        widened: bool,
+    ) {
+        let (groups, tiles) = (self.k.div_ceil(W::GROUP), self.rows.div_ceil(S::MAX_ROWS));
+        let block_groups = match (widened, tiles) {
+            (true, _) => BLOCK_GROUPS / 2,
+            (false, 0 | 1) => groups,
+            (false, _) => BLOCK_GROUPS,
+        };
+        // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
+        unsafe {
+            let block: *mut f32 = worker.private.cast();
+            let sums: *mut f32 = worker.private.add(BLOCK_BYTES).cast();
+            for panel in worker.share(self.panels) {
+                let weights = self.weight.row(0).cast::<u32>().add(panel * groups * WIDTH);
+                for first in (0..groups).step_by(block_groups) {
+                    let count = block_groups.min(groups - first);
+                    let mut weights = weights.add(first * WIDTH).cast_const();
+                    let mut steps = count;
+                    if widened {
+                        widen::<S>(weights, block, count);
+                        (weights, steps) = (block.cast_const().cast(), 2 * count);
+                    }
+                    let x = x.add(first * W::GROUP);
+                    for tile in 0..tiles {
+                        let (row, rows) = tile_rows(self.rows, tiles, tile);
+                        Block::<P> {
+                            weights,
+                            x: x.add(row * stride),
+                            stride,
+                            groups: steps,
+                            sums: sums.add(row * WIDTH),
+                            fresh: first == 0,
+                        }
+                        .multiply::<S>(rows);
+                    }
+                }
+                for row in 0..self.rows {
+                    self.epilogue.store::<S>(row, panel, sums.add(row * WIDTH));
+                }
+            }
+        }
+    }
+}
+
+/// First row and number of rows of a tile, the rows spread evenly.
+#[inline(always)]
+fn tile_rows(rows: usize, tiles: usize, tile: usize) -> (usize, usize) {
+    let (base, longer) = (rows / tiles, rows % tiles);
+    (tile * base + tile.min(longer), base + usize::from(tile < longer))
+}

@@ -1,0 +1,239 @@
+//! The innermost loops: a few rows of inputs times one block of one panel.
+//!
+//! Every accumulator takes its products one after another in the order of `K`, whatever the number
+//! of rows, so a row's sums are the same bits in every tile.
+
+use crate::kernels::simd::{LANES, Simd, Vectorised};
+use half::bf16;
+use tensor::layout::Panels;
+
+/// Outputs of a panel.
+pub(super) const WIDTH: usize = Panels::WIDTH as usize;
+/// Vectors of a panel.
+const VECTORS: usize = WIDTH / LANES;
+/// How far ahead of its use the memory of a panel is asked for.
+const PREFETCH_BYTES: usize = 4096;
+
+/// One step along `K`: a group of weights, 32 bits for each output, times a group of inputs.
+pub(crate) trait Product: Send + Sync + 'static {
+    /// Element of the inputs.
+    type X: Copy;
+    /// Inputs of a group.
+    const GROUP: usize;
+
+    /// Adds the products of `V` vectors of weights and `R` rows of inputs.
+    ///
+    /// # Safety
+    /// As [`Simd`]; `w` holds `V` vectors and each row of `x` a group.
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: *const u32,
+        x: *const Self::X,
+        stride: usize,
+        sums: &mut [[S::V; V]; R],
+    );
+}
+
+/// `f32` weights.
+pub(crate) struct Plain;
+/// Pairs of bf16 weights, `f32` inputs.
+pub(crate) struct Widening;
+/// Pairs of bf16 weights, pairs of bf16 inputs.
+pub(super) struct PairDot;
+
+impl Product for Plain {
+    type X = f32;
+    const GROUP: usize = 1;
+
+    #[inline(always)]
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: *const u32,
+        x: *const f32,
+        stride: usize,
+        sums: &mut [[S::V; V]; R],
+    ) {
+        // SAFETY: as the caller's.
+        unsafe {
+            let mut weights = [S::splat(0.0); V];
+            for (v, weight) in weights.iter_mut().enumerate() {
+                *weight = S::load(w.add(v * LANES).cast());
+            }
+            for (r, row) in sums.iter_mut().enumerate() {
+                let x = S::splat(*x.add(r * stride));
+                for (sum, weight) in row.iter_mut().zip(weights) {
+                    *sum = S::mul_add(weight, x, *sum);
+                }
+            }
+        }
+    }
+}
+
+impl Product for Widening {
+    type X = f32;
+    const GROUP: usize = 2;
+
+    #[inline(always)]
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: *const u32,
+        x: *const f32,
+        stride: usize,
+        sums: &mut [[S::V; V]; R],
+    ) {
+        // SAFETY: as the caller's.
+        unsafe {
+            let mut even = [S::splat(0.0); V];
+            let mut odd = even;
+            for v in 0..V {
+                (even[v], odd[v]) = S::load_pairs(w.add(v * LANES));
+            }
+            for (r, row) in sums.iter_mut().enumerate() {
+                let x0 = S::splat(*x.add(r * stride));
+                for (sum, weight) in row.iter_mut().zip(even) {
+                    *sum = S::mul_add(weight, x0, *sum);
+                }
+            }
+            for (r, row) in sums.iter_mut().enumerate() {
+                let x1 = S::splat(*x.add(r * stride + 1));
+                for (sum, weight) in row.iter_mut().zip(odd) {
+                    *sum = S::mul_add(weight, x1, *sum);
+                }
+            }
+        }
+    }
+}
+
+impl Product for PairDot {
+    type X = bf16;
+    const GROUP: usize = 2;
+
+    #[inline(always)]
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: *const u32,
+        x: *const bf16,
+        stride: usize,
+        sums: &mut [[S::V; V]; R],
+    ) {
+        // SAFETY: as the caller's; rows of bf16 need no 4-byte alignment.
+        unsafe {
+            for (r, row) in sums.iter_mut().enumerate() {
+                let pair = x.add(r * stride).cast::<u32>().read_unaligned();
+                for (v, sum) in row.iter_mut().enumerate() {
+                    *sum = S::pair_dot(*sum, w.add(v * LANES), pair);
+                }
+            }
+        }
+    }
+}
+
+/// A block of a panel and the inputs that meet it.
+pub(super) struct Block<P: Product> {
+    /// The first group of weights.
+    pub(super) weights: *const u32,
+    /// The first input of the first row.
+    pub(super) x: *const P::X,
+    /// Inputs between rows.
+    pub(super) stride: usize,
+    /// Groups along `K`.
+    pub(super) groups: usize,
+    /// Sums `[rows][64]`.
+    pub(super) sums: *mut f32,
+    /// Whether the sums begin at zero rather than at what is there.
+    pub(super) fresh: bool,
+}
+
+impl<P: Product> Block<P> {
+    /// Adds the products of `rows` rows, at most [`Simd::MAX_ROWS`].
+    ///
+    /// # Safety
+    /// As [`Simd`]; the pointers are valid for the sizes that the fields name.
+    #[inline(always)]
+    pub(super) unsafe fn multiply<S: Simd>(&self, rows: usize) {
+        // SAFETY: as the caller's.
+        unsafe {
+            match rows {
+                1 => self.rows::<S, 1>(),
+                2 => self.rows::<S, 2>(),
+                3 => self.rows::<S, 3>(),
+                4 => self.rows::<S, 4>(),
+                5 => self.rows::<S, 5>(),
+                6 => self.rows::<S, 6>(),
+                _ => unreachable!("tiles have 1 to 6 rows"),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const R: usize>(&self) {
+        // SAFETY: as the caller's.
+        unsafe {
+            if S::WIDE {
+                S::enter(Tile::<P, R, VECTORS>(self, 0));
+            } else if R == 1 {
+                S::enter(Tile::<P, R, 2>(self, 0));
+                S::enter(Tile::<P, R, 2>(self, 2 * LANES));
+            } else {
+                for v in 0..VECTORS {
+                    S::enter(Tile::<P, R, 1>(self, v * LANES));
+                }
+            }
+        }
+    }
+}
+
+/// `R` rows by `V` vectors of a block, from an output of the panel on.
+struct Tile<'a, P: Product, const R: usize, const V: usize>(&'a Block<P>, usize);
+
+impl<P: Product, const R: usize, const V: usize> Vectorised for Tile<'_, P, R, V> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Tile(&Block { weights, x, stride, groups, sums, fresh }, first) = self;
+        // SAFETY: as for `Block::multiply`; a prefetch may name any address.
+        unsafe {
+            let mut acc = [[S::splat(0.0); V]; R];
+            if !fresh {
+                for (r, row) in acc.iter_mut().enumerate() {
+                    for (v, a) in row.iter_mut().enumerate() {
+                        *a = S::load(sums.add(r * WIDTH + first + v * LANES));
+                    }
+                }
+            }
+            let mut w = weights.add(first);
+            let mut x = x;
+            for _ in 0..groups {
+                if R == 1 {
+                    for v in 0..V {
+                        let ahead = PREFETCH_BYTES + v * LANES * size_of::<u32>();
+                        S::prefetch(w.cast::<u8>().wrapping_add(ahead));
+                    }
+                }
+                P::step::<S, R, V>(w, x, stride, &mut acc);
+                w = w.wrapping_add(WIDTH);
+                x = x.wrapping_add(P::GROUP);
+            }
+            for (r, row) in acc.iter().enumerate() {
+                for (v, a) in row.iter().enumerate() {
+                    S::store(sums.add(r * WIDTH + first + v * LANES), *a);
+                }
+            }
+        }
+    }
+}
+
+/// `groups` groups of bf16 pairs at `from` as twice as many groups of `f32` at `to`.
+///
+/// # Safety
+/// As [`Simd`]; both are valid for as many groups of a panel.
+#[inline(always)]
+pub(super) unsafe fn widen<S: Simd>(from: *const u32, to: *mut f32, groups: usize) {
+    for g in 0..groups {
+        for v in 0..VECTORS {
+            // SAFETY: as the caller's.
+            unsafe {
+                let (even, odd) = S::load_pairs(from.add(g * WIDTH + v * LANES));
+                S::store(to.add(2 * g * WIDTH + v * LANES), even);
+                S::store(to.add((2 * g + 1) * WIDTH + v * LANES), odd);
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The kernels of `KERNELS.md`. Each is written once and compiled for every instruction set.
+
+mod argmax;
+mod attention;
+mod bind;
+mod element;
+mod elementwise;
+mod exp;
+pub mod kv;
+mod matmul;
+mod norm;
+pub mod reference;
+mod registry;
+mod rope;
+mod rows;
+mod simd;
+mod worker;
+
+pub(crate) use bind::{Binder, Buffer, Run};
+pub(crate) use registry::bind;
+pub use registry::names;
+pub(crate) use worker::{Barrier, Scratch, Worker};

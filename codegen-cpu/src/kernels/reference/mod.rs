@@ -1,0 +1,55 @@
+//! The definition of every kernel, in `f64` and for reading. Implementations are measured against
+//! these; nothing else uses them. Matrices are dense and row-major.
+
+mod attention;
+mod rows;
+
+pub use attention::{Heads, attention};
+pub use rows::{add_bias, embed, gather_rows, kv_write};
+
+/// `x [T,K]` times the transpose of `w [N,K]`.
+pub fn matmul(x: &[f32], w: &[f32], n: usize, k: usize) -> Vec<f64> {
+    let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(&x, &w)| product(x, w)).sum();
+    x.chunks(k).flat_map(|x| w.chunks(k).take(n).map(move |w| dot(x, w))).collect()
+}
+
+fn product(a: f32, b: f32) -> f64 {
+    f64::from(a) * f64::from(b)
+}
+
+/// `x / (1 + e^-x)`.
+pub fn silu(x: f64) -> f64 {
+    x / (1.0 + (-x).exp())
+}
+
+/// One run of elements divided by the root of their mean square, times `weight`.
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f64> {
+    let mean_square = x.iter().map(|&v| product(v, v)).sum::<f64>() / x.len() as f64;
+    let scale = (mean_square + f64::from(eps)).sqrt().recip();
+    x.iter().zip(weight).map(|(&v, &w)| product(v, w) * scale).collect()
+}
+
+/// The index of the largest element, the smallest of several; NaN is never the largest.
+pub fn argmax(x: &[f32]) -> usize {
+    let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    x.iter().position(|&v| v == largest && v > f32::NEG_INFINITY).unwrap_or(0)
+}
+
+/// Cosines, then sines, of a position times each frequency, all times `factor`.
+pub fn rope_row(position: i32, frequencies: &[f32], factor: f32) -> Vec<f64> {
+    let angle = |&f: &f32| f64::from(position.max(0)) * f64::from(f);
+    let cos = frequencies.iter().map(|f| angle(f).cos() * f64::from(factor));
+    cos.chain(frequencies.iter().map(|f| angle(f).sin() * f64::from(factor))).collect()
+}
+
+/// One head rotated by a row of the table; elements past the table's length stay.
+pub fn rotary(x: &[f32], table: &[f32], interleaved: bool) -> Vec<f64> {
+    let half = table.len() / 2;
+    let mut out: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
+    for i in 0..half {
+        let (a, b) = if interleaved { (2 * i, 2 * i + 1) } else { (i, i + half) };
+        out[a] = product(x[a], table[i]) - product(x[b], table[half + i]);
+        out[b] = product(x[b], table[i]) + product(x[a], table[half + i]);
+    }
+    out
+}

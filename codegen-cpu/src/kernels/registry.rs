@@ -1,0 +1,101 @@
+//! Kernel names and what they stand for.
+
+use super::bind::{Binder, Kernel, Run, compiled};
+use super::elementwise::{Add, AddBias, Identity, Map, Mul, Silu, SiluMul, Zip};
+use super::matmul::{self, Bias, GateUp, Matmul, Store};
+use super::norm::{AddRmsNorm, RmsNorm};
+use super::rope::{RopeTable, Rotary};
+use super::rows::{Copy, Embed, GatherRows, Nd, Paneled, StoreRows};
+use super::simd::Portable;
+#[cfg(target_arch = "x86_64")]
+use super::simd::{Avx2, Avx512, Avx512Bf16};
+use super::{argmax, attention::Attention, kv::KvWrite};
+use crate::device::InstructionSet;
+use half::bf16;
+
+type Bind = fn(InstructionSet, &mut Binder<'_>) -> Result<Box<dyn Run>, String>;
+
+/// Binds the call `name`; `None` when there is no such kernel.
+pub(crate) fn bind(
+    set: InstructionSet,
+    name: &str,
+    binder: &mut Binder<'_>,
+) -> Option<Result<Box<dyn Run>, String>> {
+    KERNELS.iter().find(|(known, _)| *known == name).map(|(_, bind)| bind(set, binder))
+}
+
+/// Every kernel name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    KERNELS.iter().map(|(name, _)| *name)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn choose<K: Kernel>(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
+    match set {
+        InstructionSet::Portable => compiled::<K, Portable>(b),
+        InstructionSet::Avx2 => compiled::<K, Avx2>(b),
+        InstructionSet::Avx512 => compiled::<K, Avx512>(b),
+        InstructionSet::Avx512Bf16 => compiled::<K, Avx512Bf16>(b),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn choose<K: Kernel>(_: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
+    compiled::<K, Portable>(b)
+}
+
+const KERNELS: &[(&str, Bind)] = &[
+    ("embed_nd_f32_f32", choose::<Embed<Nd, f32, f32>>),
+    ("embed_nd_f32_bf16", choose::<Embed<Nd, f32, bf16>>),
+    ("embed_nd_bf16_f32", choose::<Embed<Nd, bf16, f32>>),
+    ("embed_nd_bf16_bf16", choose::<Embed<Nd, bf16, bf16>>),
+    ("embed_panels_f32_f32", choose::<Embed<Paneled, f32, f32>>),
+    ("embed_panels_f32_bf16", choose::<Embed<Paneled, f32, bf16>>),
+    ("embed_panels_bf16_f32", choose::<Embed<Paneled, bf16, f32>>),
+    ("embed_panels_bf16_bf16", choose::<Embed<Paneled, bf16, bf16>>),
+    ("gather_rows_f32", choose::<GatherRows<f32>>),
+    ("gather_rows_bf16", choose::<GatherRows<bf16>>),
+    ("store_rows_f32", choose::<StoreRows<f32>>),
+    ("store_rows_bf16", choose::<StoreRows<bf16>>),
+    ("copy_f32", choose::<Copy<f32>>),
+    ("copy_bf16", choose::<Copy<bf16>>),
+    ("cast_f32_f32", choose::<Map<f32, f32, Identity>>),
+    ("cast_f32_bf16", choose::<Map<f32, bf16, Identity>>),
+    ("cast_bf16_f32", choose::<Map<bf16, f32, Identity>>),
+    ("cast_bf16_bf16", choose::<Map<bf16, bf16, Identity>>),
+    ("add_f32", choose::<Zip<f32, Add>>),
+    ("mul_f32", choose::<Zip<f32, Mul>>),
+    ("add_bias_f32", choose::<AddBias>),
+    ("silu_f32", choose::<Map<f32, f32, Silu>>),
+    ("silu_mul_f32", choose::<Zip<f32, SiluMul>>),
+    ("silu_mul_bf16", choose::<Zip<bf16, SiluMul>>),
+    ("rms_norm_f32_f32", choose::<RmsNorm<f32, f32>>),
+    ("rms_norm_f32_bf16", choose::<RmsNorm<f32, bf16>>),
+    ("rms_norm_bf16_f32", choose::<RmsNorm<bf16, f32>>),
+    ("rms_norm_bf16_bf16", choose::<RmsNorm<bf16, bf16>>),
+    ("add_rms_norm_f32", choose::<AddRmsNorm<f32>>),
+    ("add_rms_norm_bf16", choose::<AddRmsNorm<bf16>>),
+    ("matmul_f32_f32", choose::<Matmul<f32, Store<f32>>>),
+    ("matmul_f32_bf16", choose::<Matmul<f32, Store<bf16>>>),
+    ("matmul_bf16_f32", choose::<Matmul<bf16, Store<f32>>>),
+    ("matmul_bf16_bf16", choose::<Matmul<bf16, Store<bf16>>>),
+    ("matmul_bias_f32_f32", choose::<Matmul<f32, Bias<f32>>>),
+    ("matmul_bias_f32_bf16", choose::<Matmul<f32, Bias<bf16>>>),
+    ("matmul_bias_bf16_f32", choose::<Matmul<bf16, Bias<f32>>>),
+    ("matmul_bias_bf16_bf16", choose::<Matmul<bf16, Bias<bf16>>>),
+    ("matmul_silu_mul_f32_f32", choose::<Matmul<f32, GateUp<f32>>>),
+    ("matmul_silu_mul_f32_bf16", choose::<Matmul<f32, GateUp<bf16>>>),
+    ("matmul_silu_mul_bf16_f32", choose::<Matmul<bf16, GateUp<f32>>>),
+    ("matmul_silu_mul_bf16_bf16", choose::<Matmul<bf16, GateUp<bf16>>>),
+    ("matmul_argmax_f32", choose::<Matmul<f32, matmul::Argmax>>),
+    ("matmul_argmax_bf16", choose::<Matmul<bf16, matmul::Argmax>>),
+    ("argmax_f32", choose::<argmax::Argmax>),
+    ("rope_table", choose::<RopeTable>),
+    ("rotary_f32", choose::<Rotary>),
+    ("kv_write_f32", choose::<KvWrite<f32>>),
+    ("kv_write_bf16", choose::<KvWrite<bf16>>),
+    ("attention_f32_f32", choose::<Attention<f32, f32>>),
+    ("attention_f32_bf16", choose::<Attention<f32, bf16>>),
+    ("attention_bf16_f32", choose::<Attention<bf16, f32>>),
+    ("attention_bf16_bf16", choose::<Attention<bf16, bf16>>),
+];

@@ -1,0 +1,143 @@
+//! AVX2 and FMA: two registers per vector.
+
+use super::{Simd, Vectorised};
+use half::bf16;
+use std::arch::x86_64::*;
+
+/// AVX2 with fused multiply-add.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+/// 16 lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair(__m256, __m256);
+
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+unsafe fn enter_avx2<F: Vectorised>(body: F) -> F::Output {
+    // SAFETY: the caller's promise.
+    unsafe { body.run::<Avx2>() }
+}
+
+macro_rules! ops {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? $body:block)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
+            // SAFETY: instructions and pointers are the caller's promise.
+            unsafe { $body }
+        }
+    )*};
+}
+
+struct Half;
+
+impl Half {
+    ops! {
+        fn widen(halves: __m128i) -> __m256 {
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves)))
+        }
+        fn round_bf16(v: __m256) -> __m256i {
+            let bits = _mm256_castps_si256(v);
+            let upper = _mm256_srli_epi32::<16>(bits);
+            let odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+            let bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+            let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, bias));
+            let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+            let quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+            _mm256_blendv_epi8(rounded, quiet, nan)
+        }
+        fn pairs(p: *const u32) -> (__m256, __m256) {
+            let pairs = _mm256_loadu_si256(p.cast());
+            let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            (
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)),
+                _mm256_castsi256_ps(_mm256_and_si256(pairs, upper)),
+            )
+        }
+        fn power_of_two(v: __m256) -> __m256 {
+            let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(v));
+            _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(0x3f80_0000)))
+        }
+    }
+}
+
+impl Simd for Avx2 {
+    type V = Pair;
+    const MAX_ROWS: usize = 6;
+    const WIDE: bool = false;
+    const PAIR_DOT: bool = false;
+
+    #[inline(always)]
+    unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
+        // SAFETY: the caller's promise.
+        unsafe { enter_avx2(body) }
+    }
+
+    ops! {
+        fn splat(x: f32) -> Pair {
+            let v = _mm256_set1_ps(x);
+            Pair(v, v)
+        }
+        fn load(p: *const f32) -> Pair {
+            Pair(_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8)))
+        }
+        fn store(p: *mut f32, v: Pair) {
+            _mm256_storeu_ps(p, v.0);
+            _mm256_storeu_ps(p.add(8), v.1)
+        }
+        fn load_bf16(p: *const bf16) -> Pair {
+            Pair(
+                Half::widen(_mm_loadu_si128(p.cast())),
+                Half::widen(_mm_loadu_si128(p.add(8).cast())),
+            )
+        }
+        fn store_bf16(p: *mut bf16, v: Pair) {
+            let packed = _mm256_packus_epi32(Half::round_bf16(v.0), Half::round_bf16(v.1));
+            _mm256_storeu_si256(p.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed))
+        }
+        fn load_pairs(p: *const u32) -> (Pair, Pair) {
+            let (a, b) = (Half::pairs(p), Half::pairs(p.add(8)));
+            (Pair(a.0, b.0), Pair(a.1, b.1))
+        }
+        fn pair_dot(acc: Pair, w: *const u32, x: u32) -> Pair {
+            let (even, odd) = Self::load_pairs(w);
+            let x0 = Self::splat(f32::from_bits(x << 16));
+            let x1 = Self::splat(f32::from_bits(x & 0xffff_0000));
+            Self::mul_add(odd, x1, Self::mul_add(even, x0, acc))
+        }
+        fn add(a: Pair, b: Pair) -> Pair {
+            Pair(_mm256_add_ps(a.0, b.0), _mm256_add_ps(a.1, b.1))
+        }
+        fn sub(a: Pair, b: Pair) -> Pair {
+            Pair(_mm256_sub_ps(a.0, b.0), _mm256_sub_ps(a.1, b.1))
+        }
+        fn mul(a: Pair, b: Pair) -> Pair {
+            Pair(_mm256_mul_ps(a.0, b.0), _mm256_mul_ps(a.1, b.1))
+        }
+        fn div(a: Pair, b: Pair) -> Pair {
+            Pair(_mm256_div_ps(a.0, b.0), _mm256_div_ps(a.1, b.1))
+        }
+        fn min(a: Pair, b: Pair) -> Pair {
+            Pair(_mm256_min_ps(a.0, b.0), _mm256_min_ps(a.1, b.1))
+        }
+        fn max(a: Pair, b: Pair) -> Pair {
+            Pair(_mm256_max_ps(a.0, b.0), _mm256_max_ps(a.1, b.1))
+        }
+        fn mul_add(a: Pair, b: Pair, c: Pair) -> Pair {
+            Pair(_mm256_fmadd_ps(a.0, b.0, c.0), _mm256_fmadd_ps(a.1, b.1, c.1))
+        }
+        fn power_of_two(v: Pair) -> Pair {
+            Pair(Half::power_of_two(v.0), Half::power_of_two(v.1))
+        }
+        fn zero_below(v: Pair, x: Pair, limit: f32) -> Pair {
+            let limit = _mm256_set1_ps(limit);
+            Pair(
+                _mm256_and_ps(v.0, _mm256_cmp_ps::<_CMP_GE_OQ>(x.0, limit)),
+                _mm256_and_ps(v.1, _mm256_cmp_ps::<_CMP_GE_OQ>(x.1, limit)),
+            )
+        }
+        fn prefetch(p: *const u8) {
+            _mm_prefetch::<_MM_HINT_T0>(p.cast())
+        }
+    }
+}

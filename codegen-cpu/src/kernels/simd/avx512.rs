@@ -1,0 +1,135 @@
+//! AVX-512: one register per vector. [`Avx512`] widens bf16 and multiplies in f32; [`Avx512Bf16`]
+//! uses the bf16 dot product for matrices and is otherwise the same.
+
+use super::{Simd, Vectorised};
+use half::bf16;
+use std::arch::x86_64::*;
+
+/// F, BW, DQ and VL.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+/// [`Avx512`] and the bf16 extension.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512Bf16;
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+#[inline(never)]
+unsafe fn enter_avx512<F: Vectorised>(body: F) -> F::Output {
+    // SAFETY: the caller's promise.
+    unsafe { body.run::<Avx512>() }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+#[inline(never)]
+unsafe fn enter_avx512_bf16<F: Vectorised>(body: F) -> F::Output {
+    // SAFETY: the caller's promise.
+    unsafe { body.run::<Avx512Bf16>() }
+}
+
+/// The definitions that both implementations share.
+macro_rules! shared {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? $body:block)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
+            // SAFETY: instructions and pointers are the caller's promise.
+            unsafe { $body }
+        }
+    )*};
+}
+
+macro_rules! avx512 {
+    () => {
+        type V = __m512;
+        const MAX_ROWS: usize = 6;
+        const WIDE: bool = true;
+
+        shared! {
+            fn splat(x: f32) -> __m512 { _mm512_set1_ps(x) }
+            fn load(p: *const f32) -> __m512 { _mm512_loadu_ps(p) }
+            fn store(p: *mut f32, v: __m512) { _mm512_storeu_ps(p, v) }
+            fn load_bf16(p: *const bf16) -> __m512 {
+                let halves = _mm256_loadu_si256(p.cast());
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+            }
+            fn store_bf16(p: *mut bf16, v: __m512) {
+                let bits = _mm512_castps_si512(v);
+                let upper = _mm512_srli_epi32::<16>(bits);
+                let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+                let bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+                let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, bias));
+                let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+                let quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+                let out = _mm512_mask_mov_epi32(rounded, nan, quiet);
+                _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(out))
+            }
+            fn load_pairs(p: *const u32) -> (__m512, __m512) {
+                let pairs = _mm512_loadu_si512(p.cast());
+                let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
+                (
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)),
+                    _mm512_castsi512_ps(_mm512_and_si512(pairs, upper)),
+                )
+            }
+            fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
+            fn sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
+            fn mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
+            fn div(a: __m512, b: __m512) -> __m512 { _mm512_div_ps(a, b) }
+            fn min(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
+            fn max(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
+            fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
+            fn power_of_two(v: __m512) -> __m512 {
+                let shifted = _mm512_slli_epi32::<23>(_mm512_castps_si512(v));
+                _mm512_castsi512_ps(_mm512_add_epi32(shifted, _mm512_set1_epi32(0x3f80_0000)))
+            }
+            fn zero_below(v: __m512, x: __m512, limit: f32) -> __m512 {
+                let keep = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, _mm512_set1_ps(limit));
+                _mm512_maskz_mov_ps(keep, v)
+            }
+            fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        }
+    };
+}
+
+impl Simd for Avx512 {
+    avx512!();
+    const PAIR_DOT: bool = false;
+
+    #[inline(always)]
+    unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
+        // SAFETY: the caller's promise.
+        unsafe { enter_avx512(body) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair_dot(acc: __m512, w: *const u32, x: u32) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (even, odd) = Self::load_pairs(w);
+            let x0 = _mm512_set1_ps(f32::from_bits(x << 16));
+            let x1 = _mm512_set1_ps(f32::from_bits(x & 0xffff_0000));
+            _mm512_fmadd_ps(odd, x1, _mm512_fmadd_ps(even, x0, acc))
+        }
+    }
+}
+
+impl Simd for Avx512Bf16 {
+    avx512!();
+    const PAIR_DOT: bool = true;
+
+    #[inline(always)]
+    unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
+        // SAFETY: the caller's promise.
+        unsafe { enter_avx512_bf16(body) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair_dot(acc: __m512, w: *const u32, x: u32) -> __m512 {
+        // SAFETY: the caller's promise; the types differ in name only.
+        unsafe {
+            let w = std::mem::transmute::<__m512i, __m512bh>(_mm512_loadu_si512(w.cast()));
+            let x = std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(x as i32));
+            _mm512_dpbf16_ps(acc, w, x)
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a kernel knows of the thread it runs on.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Spins before a waiting thread offers its core to others.
+const SPINS_BEFORE_YIELD: u32 = 4000;
+
+/// A barrier that spins. All threads of a replay pass it together.
+pub(crate) struct Barrier {
+    threads: usize,
+    arrived: AtomicUsize,
+    epoch: AtomicUsize,
+}
+
+impl Barrier {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { threads, arrived: AtomicUsize::new(0), epoch: AtomicUsize::new(0) }
+    }
+
+    /// Returns when every thread has called it; what any thread wrote before is then visible.
+    pub(crate) fn wait(&self) {
+        if self.threads == 1 {
+            return;
+        }
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.epoch.store(epoch.wrapping_add(1), Ordering::Release);
+            return;
+        }
+        let mut spins = 0;
+        while self.epoch.load(Ordering::Acquire) == epoch {
+            spins += 1;
+            if spins > SPINS_BEFORE_YIELD {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// Bytes of working memory that a kernel wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scratch {
+    /// For each thread.
+    pub(crate) private: usize,
+    /// For all threads together.
+    pub(crate) shared: usize,
+}
+
+/// One thread of a replay, as kernels see it.
+pub(crate) struct Worker<'a> {
+    /// Which thread, counted from 0.
+    pub(crate) index: usize,
+    /// How many threads.
+    pub(crate) count: usize,
+    /// Where kernels meet; every thread must take part.
+    pub(crate) barrier: &'a Barrier,
+    /// This thread's working memory, 64-byte aligned.
+    pub(crate) private: *mut u8,
+    /// Working memory of all threads, 64-byte aligned.
+    pub(crate) shared: *mut u8,
+}
+
+impl Worker<'_> {
+    /// This thread's share of `0..n`: contiguous, in the order of the threads, as equal as it goes.
+    #[inline(always)]
+    pub(crate) fn share(&self, n: usize) -> Range<usize> {
+        let at = |i: usize| (n as u128 * i as u128 / self.count as u128) as usize;
+        at(self.index)..at(self.index + 1)
+    }
+
+    /// This thread's share of a matrix: some rows with all columns, or all rows with some columns
+    /// when there are fewer rows than threads. Columns are cut at multiples of 64.
+    #[inline(always)]
+    pub(crate) fn share_matrix(&self, rows: usize, n: usize) -> (Range<usize>, Range<usize>) {
+        if rows >= self.count {
+            return (self.share(rows), 0..n);
+        }
+        let lines = self.share(n.div_ceil(64));
+        (0..rows, (lines.start * 64).min(n)..(lines.end * 64).min(n))
+    }
+}
