@@ -9,12 +9,14 @@ use std::{fs, path::Path};
 fn corpus() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/filetests");
     let mut texts = Vec::new();
-    for folder in fs::read_dir(root).unwrap() {
-        let Ok(entries) = fs::read_dir(folder.unwrap().path()) else { continue };
+    for folder in fs::read_dir(root).expect("the file tests") {
+        let Ok(entries) = fs::read_dir(folder.expect("a folder").path()) else { continue };
         for entry in entries {
-            let path = entry.unwrap().path();
+            let path = entry.expect("a file").path();
             if path.extension().is_some_and(|e| e == "ir") {
-                texts.extend(fs::read_to_string(path).unwrap().split("; ====").map(str::to_owned));
+                texts.extend(
+                    fs::read_to_string(path).expect("UTF-8").split("; ====").map(str::to_owned),
+                );
             }
         }
     }
@@ -25,7 +27,7 @@ fn corpus() -> Vec<String> {
 /// operands break its typing rule.
 fn random_func(steps: &[(u8, usize, usize, usize)]) -> Func {
     let mut func = Func::new("random");
-    let dims = |d: &[&str]| format!("[{}]", d.join(",")).parse::<Dims>().unwrap().0;
+    let dims = |d: &[&str]| format!("[{}]", d.join(",")).parse::<Dims>().expect("dimensions").0;
     let mut values = vec![
         func.param("x", TensorType::new(DType::F32, dims(&["T", "4"]))),
         func.param("p", TensorType::new(DType::I32, dims(&["T"]))),
@@ -50,7 +52,7 @@ fn random_func(steps: &[(u8, usize, usize, usize)]) -> Func {
             values.extend(outs);
         }
     }
-    let last = *values.last().unwrap();
+    let last = *values.last().expect("parameters");
     func.set_results(vec![last, state]);
     func
 }
@@ -73,7 +75,7 @@ fn step(which: u8, a: ValueId, b: ValueId, c: ValueId, state: ValueId) -> (Op, V
         11 => (Op::Rotary { interleaved: which < 128 }, vec![a, b]),
         12 => {
             let spec = format!("rope(theta={},dim=4,linear={eps})", f32::from(which) * 1e4);
-            (Op::RopeTable { spec: spec.parse().unwrap() }, vec![a])
+            (Op::RopeTable { spec: spec.parse().expect("a specification") }, vec![a])
         }
         13 => (Op::Relayout { layout: Layout::Panels }, vec![a]),
         14 => (Op::AllReduce { group: "tp".to_owned() }, vec![a]),

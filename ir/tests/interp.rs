@@ -1,0 +1,238 @@
+//! The interpreter against numbers worked out by other means.
+
+use precast_ir::{
+    Bindings, DType, Func, Symbol,
+    interp::{self, Tensor},
+    text,
+};
+
+fn func(source: &str) -> Func {
+    let func = text::parse("test.ir", source).expect("the text is well formed").funcs.remove(0);
+    func.verify().expect("the function verifies");
+    func
+}
+
+fn f32s(dims: &[usize], data: &[f64]) -> Tensor {
+    Tensor::new(DType::F32, dims.to_vec(), data.to_vec())
+}
+
+fn i32s(data: &[f64]) -> Tensor {
+    Tensor::new(DType::I32, vec![data.len()], data.to_vec())
+}
+
+fn counting(dims: &[usize]) -> Tensor {
+    let n = dims.iter().product::<usize>();
+    f32s(dims, &(0..n).map(|i| i as f64).collect::<Vec<_>>())
+}
+
+fn no_weights(name: &str) -> Tensor {
+    unreachable!("no weight is called {name}")
+}
+
+fn run(source: &str, inputs: &[Tensor]) -> Vec<Tensor> {
+    interp::run(&func(source), inputs, &no_weights, &Bindings::new()).expect("it runs")
+}
+
+#[test]
+fn elements_move_where_they_should() {
+    let outs = run(
+        "func @f(%x: f32[2,3], %y: f32[2,3], %i: i32[3]) {
+  %rows = gather_rows %x, %i : f32[3,3]
+  %e = embed %i, %y {out = bf16} : bf16[3,3]
+  %part = slice %x {axis = 1, start = 1, len = 2} : f32[2,2]
+  %wide = concat %part, %y {axis = 1} : f32[2,5]
+  %tall = concat %x, %y {axis = 0} : f32[4,3]
+  %mixed = interleave %tall, %tall {block = 2} : f32[8,3]
+  return %rows, %e, %part, %wide, %mixed
+}
+",
+        &[counting(&[2, 3]), f32s(&[2, 3], &[10., 11., 12., 13., 14., 15.]), i32s(&[1., 0., 1.])],
+    );
+    assert_eq!(outs[0].data(), [3., 4., 5., 0., 1., 2., 3., 4., 5.]);
+    assert_eq!(outs[1].data(), [13., 14., 15., 10., 11., 12., 13., 14., 15.]);
+    assert_eq!(outs[2].data(), [1., 2., 4., 5.]);
+    assert_eq!(outs[3].data(), [1., 2., 10., 11., 12., 4., 5., 13., 14., 15.]);
+    let (x, y) = ([0., 1., 2., 3., 4., 5.], [10., 11., 12., 13., 14., 15.]);
+    assert_eq!(outs[4].data(), [x, x, y, y].concat());
+}
+
+#[test]
+fn arithmetic_follows_its_formulas() {
+    let outs = run(
+        "func @f(%x: f32[2,2], %w: f32[3,2], %b: f32[3], %n: f32[2]) {
+  %m = matmul %x, %w {out = f32} : f32[2,3]
+  %y = add_bias %m, %b : f32[2,3]
+  %i = argmax %y : i32[2]
+  %r = rms_norm %x, %n {eps = 0, out = f32} : f32[2,2]
+  %s = silu %x : f32[2,2]
+  return %m, %y, %i, %r, %s
+}
+",
+        &[
+            f32s(&[2, 2], &[3., 4., 0., 1.]),
+            f32s(&[3, 2], &[1., 0., 0., 1., 1., 1.]),
+            f32s(&[3], &[4., 0., 0.]),
+            f32s(&[2], &[1., 2.]),
+        ],
+    );
+    assert_eq!(outs[0].data(), [3., 4., 7., 0., 1., 1.]);
+    assert_eq!(outs[1].data(), [7., 4., 7., 4., 1., 1.]);
+    assert_eq!(outs[2].data(), [0., 0.], "the smallest index among equals");
+    let root = f64::from(12.5f32.sqrt());
+    for (found, expected) in outs[3].data().iter().zip([3. / root, 8. / root]) {
+        assert!((found - expected).abs() < 1e-6);
+    }
+    let sigmoid_of_3 = 0.952_574_126_822_433_3;
+    assert!((outs[4].data()[0] - 3. * sigmoid_of_3).abs() < 1e-6);
+}
+
+/// A rotation by the angle of the position: channel pairs `i, i + r/2`, or `2i, 2i + 1`; channels
+/// past the table pass through.
+#[test]
+fn rotary_rotates_pairs() {
+    for (interleaved, pairs) in [(false, [(0, 2), (1, 3)]), (true, [(0, 1), (2, 3)])] {
+        let source = format!(
+            "func @f(%x: f32[1,2,5], %p: i32[1]) {{
+  %t = rope_table %p {{spec = rope(theta=100,dim=4)}} : f32[1,4]
+  %y = rotary %x, %t {{interleaved = {interleaved}}} : f32[1,2,5]
+  return %y
+}}
+"
+        );
+        let x = counting(&[1, 2, 5]);
+        let outs = run(&source, &[x.clone(), i32s(&[3.])]);
+        for head in 0..2 {
+            let (x, y) = (&x.data()[head * 5..][..5], &outs[0].data()[head * 5..][..5]);
+            // Wavelengths are 100^(-2i/4): angles 3 and 0.3.
+            for ((a, b), angle) in pairs.into_iter().zip([3.0f64, 0.3]) {
+                assert!((y[a] - (x[a] * angle.cos() - x[b] * angle.sin())).abs() < 1e-5);
+                assert!((y[b] - (x[b] * angle.cos() + x[a] * angle.sin())).abs() < 1e-5);
+            }
+            assert_eq!(y[4], x[4]);
+        }
+    }
+}
+
+/// Paged attention against attention over plain rows: two sequences of two tokens each, pages in an
+/// order of their own, two query heads per cache head.
+#[test]
+fn paged_attention_is_attention() {
+    const PAGED: &str = "func @f(%q: f32[4,4,2], %k: f32[4,2,2], %v: f32[4,2,2], %s: i32[4], \
+                         %t: i32[2,2], %p: i32[4], %kv: state f32[5,2,2,2,2]) {
+  %next = kv_write %kv, %k, %v, %s : state f32[5,2,2,2,2]
+  %y = attention %q, %next, %t, %p {scale = 0.5, out = f32} : f32[4,4,2]
+  return %y, %next
+}
+";
+    let wave = |dims: &[usize], step: f64| {
+        let n = dims.iter().product::<usize>();
+        f32s(dims, &(0..n).map(|i| (i as f64 * step).sin()).collect::<Vec<_>>())
+    };
+    let (q, k, v) = (wave(&[4, 4, 2], 0.7), wave(&[4, 2, 2], 1.3), wave(&[4, 2, 2], 2.1));
+    let kv = wave(&[5, 2, 2, 2, 2], 0.9);
+    // Sequence 0 has pages 3, 1 and writes places 1 and 2; sequence 1 has pages 0, 4, places 2, 3.
+    let table = Tensor::new(DType::I32, vec![2, 2], vec![3., 1., 0., 4.]);
+    let (slots, positions) = ([3 * 2 + 1, 2, 4 * 2, 4 * 2 + 1], [1usize, 2, 2, 3]);
+    let as_i32 = |x: &[usize]| i32s(&x.iter().map(|&x| x as f64).collect::<Vec<_>>());
+    let inputs =
+        [q.clone(), k.clone(), v.clone(), as_i32(&slots), table, as_i32(&positions), kv.clone()];
+    let outs = run(PAGED, &inputs);
+    let at = |block: usize, side: usize, head: usize, place: usize| {
+        (((block * 2 + side) * 2 + head) * 2 + place) * 2
+    };
+    let mut cache = kv.data().to_vec();
+    for (t, slot) in slots.into_iter().enumerate() {
+        for head in 0..2 {
+            for c in 0..2 {
+                cache[at(slot / 2, 0, head, slot % 2) + c] = k.data()[(t * 2 + head) * 2 + c];
+                cache[at(slot / 2, 1, head, slot % 2) + c] = v.data()[(t * 2 + head) * 2 + c];
+            }
+        }
+    }
+    assert_eq!(outs[1].data(), cache);
+    for t in 0..4 {
+        let pages = [[3, 1], [0, 4]][t / 2];
+        for head in 0..4 {
+            let row = |side: usize, place: usize| {
+                let from = at(pages[place / 2], side, head / 2, place % 2);
+                [cache[from], cache[from + 1]]
+            };
+            let query = &q.data()[(t * 4 + head) * 2..][..2];
+            let (mut sum, mut total) = ([0.0; 2], 0.0);
+            for place in 0..=positions[t] {
+                let [a, b] = row(0, place);
+                let weight = (0.5 * (query[0] * a + query[1] * b)).exp();
+                total += weight;
+                let value = row(1, place);
+                sum = [sum[0] + weight * value[0], sum[1] + weight * value[1]];
+            }
+            let found = &outs[0].data()[(t * 4 + head) * 2..][..2];
+            for (found, sum) in found.iter().zip(sum) {
+                assert!((found - sum / total).abs() < 1e-6, "token {t} head {head}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_stored_over_the_first_rows() {
+    let outs = run(
+        "func @f(%x: f32[1,2], %s: state f32[3,2]) {
+  %n = store_rows %s, %x : state f32[3,2]
+  return %n
+}
+",
+        &[f32s(&[1, 2], &[7., 8.]), counting(&[3, 2])],
+    );
+    assert_eq!(outs[0].data(), [7., 8., 2., 3., 4., 5.]);
+}
+
+/// `silu(x g) * (x u)` with the rows of `g` and `u` interleaved by hand.
+#[test]
+fn the_fused_gate_reads_interleaved_rows() {
+    let outs = run(
+        "func @f(%x: f32[1,1], %w: f32[8,1]) {
+  %y = matmul_silu_mul %x, %w {block = 2, out = f32} : f32[1,4]
+  return %y
+}
+",
+        &[f32s(&[1, 1], &[1.]), f32s(&[8, 1], &[1., 2., 10., 20., 3., 4., 30., 40.])],
+    );
+    let silu = |x: f64| x / (1. + (-x).exp());
+    let expected = [(1., 10.), (2., 20.), (3., 30.), (4., 40.)].map(|(g, u)| silu(g) * u);
+    for (found, expected) in outs[0].data().iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-4);
+    }
+}
+
+#[test]
+fn what_cannot_run_says_why() {
+    let embed = "func @f(%i: i32[T], %t: f32[3,2]) {
+  %y = embed %i, %t {out = f32} : f32[T,2]
+  return %y
+}
+";
+    let error = |source: &str, inputs: &[Tensor], bindings: &Bindings| {
+        interp::run(&func(source), inputs, &no_weights, bindings).unwrap_err().to_string()
+    };
+    let table = counting(&[3, 2]);
+    let unbound = Bindings::new();
+    let bound = Bindings::from([(Symbol::new("T"), 2)]);
+    let ids = i32s(&[0., 3.]);
+    let cases = [
+        (error(embed, &[ids.clone(), table.clone()], &unbound), "%i: type i32[T] has a symbol"),
+        (error(embed, &[ids.clone(), table.clone()], &bound), "embed %y: row 3 is not below 3"),
+        (
+            error(embed, &[table.clone(), table.clone()], &bound),
+            "%i: expected i32[2], found f32[3, 2]",
+        ),
+        (error(embed, &[ids], &bound), "the call: 1 inputs for 2 parameters"),
+        (
+            error("func @f(%x: i4[2]) {\n  return %x\n}\n", &[table], &bound),
+            "i4 is not interpreted",
+        ),
+    ];
+    for (found, expected) in cases {
+        assert!(found.contains(expected), "{found}");
+    }
+}
