@@ -210,6 +210,11 @@ impl<D: Device> Engine<D> {
         self.replayer.device_name()
     }
 
+    /// Gives the device back; requests that have not ended are dropped without an event.
+    pub fn into_device(self) -> D {
+        self.replayer.into_device()
+    }
+
     /// A snapshot of the counters.
     pub fn stats(&self) -> Stats {
         self.shared.stats()

@@ -92,7 +92,7 @@ impl Shared {
 /// A message to the engine thread.
 pub(crate) enum Command {
     /// A request that was counted.
-    Submit(Checked),
+    Submit(Box<Checked>),
     /// End every request and leave.
     Stop,
 }
@@ -135,7 +135,7 @@ impl EngineHandle {
         }
         let request = shared.limits.check(request)?;
         shared.reserve()?;
-        self.commands.send(Command::Submit(request)).map_err(|_| {
+        self.commands.send(Command::Submit(Box::new(request))).map_err(|_| {
             shared.requests.fetch_sub(1, SeqCst);
             SubmitError::Stopped
         })

@@ -62,6 +62,10 @@ impl<D: Device> Replayer<D> {
         }
     }
 
+    pub(crate) fn into_device(self) -> D {
+        self.device
+    }
+
     pub(crate) fn device_name(&self) -> String {
         self.device.name()
     }

@@ -44,7 +44,7 @@ where
         shared.stopped.store(true, SeqCst);
         // Requests that were sent before the flag was seen.
         while let Ok(Command::Submit(request)) = commands.try_recv() {
-            refuse(request, &shared, &why);
+            refuse(*request, &shared, &why);
         }
         // After a panic inside the scheduler this may panic again; the flag is set by then.
         let ended = catch_unwind(AssertUnwindSafe(|| self.abort_all(&why)));
@@ -66,13 +66,13 @@ where
             if self.is_idle() {
                 self.shared.notify_idle();
                 match commands.recv() {
-                    Ok(Command::Submit(request)) => self.enqueue(request),
+                    Ok(Command::Submit(request)) => self.enqueue(*request),
                     Ok(Command::Stop) | Err(mpsc::RecvError) => return Ok(()),
                 }
             }
             loop {
                 match commands.try_recv() {
-                    Ok(Command::Submit(request)) => self.enqueue(request),
+                    Ok(Command::Submit(request)) => self.enqueue(*request),
                     Ok(Command::Stop) => return Ok(()),
                     // Nobody can submit any more; what was accepted is finished first.
                     Err(mpsc::TryRecvError::Empty | mpsc::TryRecvError::Disconnected) => break,

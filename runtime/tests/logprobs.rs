@@ -40,10 +40,10 @@ fn run(
     let mut engine = engine(model);
     // A neighbour makes the blocks and the rows of the batch differ.
     let (other, _open) = request(1, &[9; 11], 60);
-    engine.add(other).unwrap();
+    engine.add(other).expect("it fits");
     let (mut one, collected) = request(0, prompt, max_tokens);
     one.logprobs = options;
-    engine.add(one).unwrap();
+    engine.add(one).expect("it fits");
     finish(&mut engine);
     collected.events()
 }

@@ -85,7 +85,7 @@ fn alone(model: &FakeModel, index: usize, plan: &Plan) -> (Vec<u32>, Finish) {
     };
     let mut engine = engine(&roomy);
     let (request, collected) = make(index, plan);
-    engine.add(request).unwrap();
+    engine.add(request).expect("it fits");
     finish(&mut engine);
     (collected.tokens(), collected.finish().expect("it ended"))
 }

@@ -17,7 +17,7 @@ fn slow() -> FakeModel {
 
 fn submit(engine: &EngineHandle, id: u64, max_tokens: usize) -> Collected {
     let (request, collected) = request(id, &[id as u32 + 1, 7], max_tokens);
-    engine.submit(request).unwrap();
+    engine.submit(request).expect("the engine takes it");
     collected
 }
 
@@ -167,7 +167,7 @@ fn fails_with(failure: Failure, why: &str) {
         assert_eq!(ends.count(), 1, "{:?}", collected.events());
     }
     wait_until("the engine says that it stopped", || engine.is_stopped());
-    assert!(engine.failure().unwrap().contains(why), "{:?}", engine.failure());
+    assert!(engine.failure().is_some_and(|f| f.contains(why)), "{:?}", engine.failure());
     assert!(engine.wait_idle(PATIENCE));
     let (late, _) = request(9, &[1], 1);
     assert_eq!(engine.submit(late), Err(SubmitError::Stopped));

@@ -95,7 +95,7 @@ mod tests {
             adjuster.apply(&sampling, &history, &mut logits);
             let want = [
                 (3.0 + 1.0) / 2.0,
-                -1.0 * 2.0 - 0.25 - 0.5,
+                -2.0 - 0.25 - 0.5,
                 2.0 / 2.0 - 2.0 * 0.25 - 0.5,
                 3.0 - 4.0,
                 f32::NEG_INFINITY,

@@ -10,13 +10,17 @@ pub(crate) fn exp_neg(d: f32) -> f32 {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let x = if d <= 87.0 { -d } else { -87.0 };
-    let n = (x * std::f32::consts::LOG2_E + ROUND) - ROUND;
+    let rounded = x * std::f32::consts::LOG2_E + ROUND;
+    let n = rounded - ROUND;
     let f = (x - n * LN2_HIGH) - n * LN2_LOW;
     let mut p = 1.0 / 5040.0;
     for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         p = p * f + c;
     }
-    let scale = f32::from_bits(((n as i32 + 127) << 23) as u32);
+    // The integer stands in the low bits of `rounded`; a conversion would saturate, which costs
+    // more than the rest.
+    let n = rounded.to_bits().wrapping_sub(ROUND.to_bits());
+    let scale = f32::from_bits(n.wrapping_add(127) << 23);
     if d <= 87.0 { p * scale } else { 0.0 }
 }
 

@@ -16,12 +16,12 @@ pub(crate) use rank::Ranked;
 use crate::Sampling;
 use adjust::Adjuster;
 use exp::{exp_neg, largest};
-use rank::{Bands, best, reach};
+use rank::{Nucleus, best, reach};
 
 /// Chooses tokens; holds the scratch memory, so that choosing allocates nothing.
 pub(crate) struct Sampler {
     adjuster: Adjuster,
-    bands: Bands,
+    nucleus: Nucleus,
     adjusted: Vec<f32>,
     ranked: Vec<Ranked>,
     block_sums: Vec<f64>,
@@ -39,7 +39,7 @@ impl Sampler {
     pub(crate) fn new(vocab_size: usize) -> Self {
         Self {
             adjuster: Adjuster::new(vocab_size),
-            bands: Bands::new(),
+            nucleus: Nucleus::new(vocab_size),
             adjusted: vec![0.0; vocab_size],
             ranked: Vec::with_capacity(vocab_size),
             block_sums: Vec::with_capacity(vocab_size.div_ceil(BLOCK)),
@@ -69,7 +69,7 @@ impl Sampler {
         }
         // A temperature near 0 must not turn the distance 0 of the best token into a NaN.
         let rate = (1.0 / sampling.temperature).min(f32::MAX);
-        let cut = cut(sampling, (max, rate), logits, &mut self.ranked, &mut self.bands);
+        let cut = cut(sampling, (max, rate), logits, &mut self.ranked, &mut self.nucleus);
         let kept = Kept { cut, min_weight: sampling.min_p, max, rate };
         let u = rng::uniform(draw.seed, draw.count);
         kept.draw(u, logits, &mut self.block_sums).or_else(first)
@@ -87,7 +87,7 @@ fn cut(
     (max, rate): (f32, f32),
     logits: &[f32],
     ranked: &mut Vec<Ranked>,
-    bands: &mut Bands,
+    nucleus: &mut Nucleus,
 ) -> Ranked {
     let weight = |logit: f32| f64::from(exp_neg((max - logit) * rate));
     let share = f64::from(sampling.top_p);
@@ -104,7 +104,7 @@ fn cut(
             last.unwrap_or(Ranked::LAST)
         }
         _ if sampling.top_p < 1.0 => {
-            bands.reach(logits, (max, rate), share, ranked).unwrap_or(Ranked::LAST)
+            nucleus.reach(logits, (max, rate), share, ranked).unwrap_or(Ranked::LAST)
         }
         _ => Ranked::LAST,
     }

@@ -40,7 +40,7 @@ pub(crate) fn best(logits: &[f32], count: usize, out: &mut Vec<Ranked>) {
     for (token, &logit) in logits.iter().enumerate() {
         // Ids ascend, so an equal logit ranks after those that are already in.
         if logit > threshold {
-            // `total_cmp` tells the zeros apart, equality does not: one zero will do.
+            // As in [`Nucleus::reach`].
             out.push(Ranked { logit: logit + 0.0, token: token as u32 });
             if out.len() >= full && out.len() > count {
                 out.select_nth_unstable_by(count - 1, Ranked::order);
@@ -71,25 +71,23 @@ pub(crate) fn reach(
     reached.or(sorted.last()).copied()
 }
 
-/// Bands of equal width in the logit's distance to the largest, each with the weight of its tokens:
-/// finds the token at which a share of the weight is reached by sorting one band.
-pub(crate) struct Bands {
-    weights: Vec<f64>,
+/// Finds the fewest tokens that have a share of the probability by narrowing a range of logits until
+/// few tokens are left to sort.
+pub(crate) struct Nucleus {
+    weights: Vec<f32>,
 }
 
-impl Bands {
-    const COUNT: usize = 512;
-    /// Bands for each factor of e. 64 of them reach below what `exp_neg` tells from 0 often enough
-    /// that the last band, which takes all the rest, is hardly ever sorted.
-    const PER_NAT: f32 = 8.0;
+impl Nucleus {
+    /// Sorting this many is cheaper than passing over the vocabulary again.
+    const FEW: usize = 512;
+    /// Halvings after which tokens are sorted however many there are: those that are left differ by
+    /// less than matters, or not at all.
+    const PASSES: usize = 20;
+    /// Distance from which on [`exp_neg`] is 0.
+    const FARTHEST: f32 = 88.0;
 
-    pub(crate) fn new() -> Self {
-        Self { weights: vec![0.0; Self::COUNT] }
-    }
-
-    #[inline(always)]
-    fn of(distance: f32) -> usize {
-        ((distance * Self::PER_NAT) as usize).min(Self::COUNT - 1)
+    pub(crate) fn new(vocab_size: usize) -> Self {
+        Self { weights: vec![0.0; vocab_size] }
     }
 
     /// The lowest-ranked token of the fewest whose probabilities reach `share`; probabilities are
@@ -101,31 +99,67 @@ impl Bands {
         share: f64,
         scratch: &mut Vec<Ranked>,
     ) -> Option<Ranked> {
-        self.weights.fill(0.0);
-        let mut total = 0.0;
-        for &logit in logits {
-            let distance = (max - logit) * rate;
-            let weight = f64::from(exp_neg(distance));
-            self.weights[Self::of(distance)] += weight;
-            total += weight;
+        for (weight, &logit) in self.weights.iter_mut().zip(logits) {
+            *weight = exp_neg((max - logit) * rate);
         }
-        let target = share * total;
-        let mut before = 0.0;
-        let edge = self.weights.iter().position(|weight| {
-            let reached = before + weight >= target;
-            before += if reached { 0.0 } else { *weight };
-            reached
-        });
-        // Rounding may leave the sum a hair below the target: then every token is needed.
-        let edge = edge?;
+        let all = self.above(0.0);
+        let target = share * all.weight;
+        // Tokens above the weight of `near` do not reach the target, those above that of `far` do.
+        let (mut near, mut far) = (0.0, Self::FARTHEST);
+        let (mut inside, mut outside) = (Mass::of_none(), all);
+        for _ in 0..Self::PASSES {
+            if outside.count - inside.count <= Self::FEW {
+                break;
+            }
+            let middle = (near + far) / 2.0;
+            let mass = self.above(exp_neg(middle));
+            if mass.weight >= target {
+                (far, outside) = (middle, mass);
+            } else {
+                (near, inside) = (middle, mass);
+            }
+        }
         scratch.clear();
-        for (token, &logit) in logits.iter().enumerate() {
-            let distance = (max - logit) * rate;
-            if distance <= 87.0 && Self::of(distance) == edge {
+        for (token, (&weight, &logit)) in self.weights.iter().zip(logits).enumerate() {
+            if weight > outside.limit && weight <= inside.limit {
+                // `total_cmp` tells the zeros apart, equality does not: one zero will do.
                 scratch.push(Ranked { logit: logit + 0.0, token: token as u32 });
             }
         }
         scratch.sort_unstable_by(Ranked::order);
-        reach(scratch, before, target, |logit| f64::from(exp_neg((max - logit) * rate)))
+        let weight = |logit| f64::from(exp_neg((max - logit) * rate));
+        reach(scratch, inside.weight, target, weight)
+    }
+
+    /// The tokens whose weight is above `limit`.
+    fn above(&self, limit: f32) -> Mass {
+        const LANES: usize = 16;
+        let mut weights = [0.0f64; LANES];
+        let mut counts = [0u32; LANES];
+        let (chunks, tail) = self.weights.as_chunks::<LANES>();
+        let mut last = [0.0; LANES];
+        last[..tail.len()].copy_from_slice(tail);
+        for chunk in chunks.iter().chain([&last]) {
+            for ((sum, count), &w) in weights.iter_mut().zip(&mut counts).zip(chunk) {
+                *sum += f64::from(if w > limit { w } else { 0.0 });
+                *count += u32::from(w > limit);
+            }
+        }
+        let count = counts.iter().sum::<u32>() as usize;
+        Mass { limit, weight: weights.iter().sum(), count }
+    }
+}
+
+/// The tokens above a limit, taken together.
+#[derive(Clone, Copy)]
+struct Mass {
+    limit: f32,
+    weight: f64,
+    count: usize,
+}
+
+impl Mass {
+    fn of_none() -> Self {
+        Self { limit: f32::INFINITY, weight: 0.0, count: 0 }
     }
 }
