@@ -1,9 +1,6 @@
 //! One spelling for each computation, so that patterns need to know only one.
 
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{Func, NodeId, Op, ValueId};
 
 /// Removes what does nothing and flattens what nests:
@@ -20,7 +17,12 @@ impl Rewrite for Canonicalise {
         "canonicalise"
     }
 
-    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+    fn apply(
+        &self,
+        func: &mut Func,
+        root: NodeId,
+        _: &Context<'_>,
+    ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
         if does_nothing(func, root) {
             return Ok(Replacement::value(node.outs[0], node.args[0]));

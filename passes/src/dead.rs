@@ -1,9 +1,6 @@
 //! Dead code.
 
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{Func, NodeId};
 
 /// A node whose results nobody reads is removed, and what only it read goes with it.
@@ -16,7 +13,12 @@ impl Rewrite for RemoveDead {
         "remove-dead"
     }
 
-    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+    fn apply(
+        &self,
+        func: &mut Func,
+        root: NodeId,
+        _: &Context<'_>,
+    ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
         if node.op.writes().is_some() || node.outs.iter().any(|&o| func.uses(o) > 0) {
             return Err(Decline::NoMatch);

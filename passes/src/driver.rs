@@ -1,9 +1,6 @@
 //! Applies one rewrite until nothing changes.
 
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, NearMiss, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, NearMiss, Replacement, Rewrite};
 use ir::{Func, NodeId, ValueDef, ValueId};
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,7 +28,7 @@ pub(crate) struct NoFixpoint {
 pub(crate) fn run(
     rewrite: &dyn Rewrite,
     func: &mut Func,
-    target: &TargetInfo,
+    context: &Context<'_>,
     budget: usize,
 ) -> Result<Outcome, NoFixpoint> {
     let bound = 64 + 16 * func.order.len();
@@ -47,7 +44,7 @@ pub(crate) fn run(
                 continue;
             }
             let applied = rewrite
-                .apply(func, root, target)
+                .apply(func, root, context)
                 .and_then(|replacement| substitute(func, root, &replacement));
             match applied {
                 Ok(()) => outcome.fired += 1,

@@ -1,9 +1,6 @@
 //! Common subexpressions.
 
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{Func, NodeId};
 
 /// A node that repeats an earlier one (same op, same attributes, same operands) is replaced by it.
@@ -16,7 +13,12 @@ impl Rewrite for MergeDuplicates {
         "merge-duplicates"
     }
 
-    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+    fn apply(
+        &self,
+        func: &mut Func,
+        root: NodeId,
+        _: &Context<'_>,
+    ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
         if node.op.writes().is_some() {
             return Err(Decline::NoMatch);

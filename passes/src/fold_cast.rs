@@ -1,9 +1,6 @@
 //! Rounding where a value is made instead of in an op of its own.
 
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{DType, Func, NodeId, Op, ValueDef};
 
 /// `cast(op(..) {out = f32}) {to = t}` becomes `op(..) {out = t}` for every op that rounds its
@@ -18,7 +15,12 @@ impl Rewrite for FoldCast {
         "fold-cast"
     }
 
-    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+    fn apply(
+        &self,
+        func: &mut Func,
+        root: NodeId,
+        _: &Context<'_>,
+    ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
         let (&Op::Cast { to }, &[wide]) = (&node.op, &node.args[..]) else {
             return Err(Decline::NoMatch);

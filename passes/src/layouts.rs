@@ -1,15 +1,13 @@
 //! Which constants are stored in a layout of the target's.
 
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
-use ir::{Func, Layout, NodeId, Op, ValueId};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
+use ir::{Func, Layout, NodeId, Op, TypeError, ValueId};
 
 /// `matmul(x, w)` becomes `matmul(x, relayout(w))` for every constant weight of a matrix product,
-/// fused or not, that is not in the target's layout. A weight is converted once for all its readers,
-/// and an `embed` of a table that is such a weight reads the converted one, so that a tied table is
-/// stored once.
+/// fused or not, that is not in the target's layout. A weight is converted once for all its readers.
+///
+/// An `embed` of a table that some function of the module multiplies by reads the converted table
+/// too, so that a tied table is stored once.
 pub(crate) struct AssignLayouts;
 
 impl Rewrite for AssignLayouts {
@@ -25,13 +23,15 @@ impl Rewrite for AssignLayouts {
         &self,
         func: &mut Func,
         root: NodeId,
-        target: &TargetInfo,
+        context: &Context<'_>,
     ) -> Result<Replacement, Decline> {
-        let layout = target.matmul_weight_layout;
+        let layout = context.target.matmul_weight_layout;
         let node = &func.nodes[root];
         let operand = node.op.matrix_operand().ok_or(Decline::NoMatch)?;
-        let (weight, is_product) = (node.args[operand], node.op.matmul_weight().is_some());
-        if func.values[weight].ty.layout == layout {
+        let weight = node.args[operand];
+        let is_product = node.op.matmul_weight().is_some();
+        let is_tied = context.product_weights.contains(func, weight);
+        if func.values[weight].ty.layout == layout || !(is_product || is_tied) {
             return Err(Decline::NoMatch);
         }
         if !func.is_const(weight) {
@@ -39,18 +39,16 @@ impl Rewrite for AssignLayouts {
             return Err(Decline::Guard { code: "weight-not-constant", why });
         }
         let mut nodes = Vec::new();
-        let converted = match converted(func, weight, layout) {
-            Some(value) => value,
-            None if is_product => {
+        let converted = converted(func, weight, layout).map_or_else(
+            || {
                 let name = format!("{}.{layout}", func.values[weight].name);
-                let made = func
-                    .create(Op::Relayout { layout }, &[weight], &name)
-                    .map_err(|_| Decline::NoMatch)?;
+                let made = func.create(Op::Relayout { layout }, &[weight], &name)?;
                 nodes.push(made);
-                func.nodes[made].outs[0]
-            }
-            None => return Err(Decline::NoMatch),
-        };
+                Ok::<_, TypeError>(func.nodes[made].outs[0])
+            },
+            Ok,
+        );
+        let converted = converted.map_err(|_| Decline::NoMatch)?;
         let (op, mut args) = (func.nodes[root].op.clone(), func.nodes[root].args.clone());
         args[operand] = converted;
         let new = func.create(op, &args, "").map_err(|_| Decline::NoMatch)?;

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod canonicalise;
+mod constants;
 mod dead;
 mod driver;
 mod duplicates;
@@ -17,11 +18,12 @@ mod sources;
 mod specialise;
 mod target;
 
+pub use constants::ProductWeights;
 pub use manager::{BrokenPass, Dump, Options, PassReport, Report, run, run_func};
 pub use numerics::{NumericError, NumericReport, check_numerics, sample_bindings};
 pub use phase::Phase;
 pub use pipelines::{Stage, Step, default_pipeline, names, pass_by_name, pipeline_of};
-pub use rewrite::{Decline, NearMiss, Replacement, Rewrite};
+pub use rewrite::{Context, Decline, NearMiss, Replacement, Rewrite};
 pub use sources::sources;
 pub use specialise::{SpecialiseError, specialise};
 pub use target::TargetInfo;

@@ -1,9 +1,11 @@
 //! Runs pipelines: verifies after every pass, counts, times, dumps and bisects.
 
 use crate::{
-    Phase, TargetInfo, driver,
+    Phase, TargetInfo,
+    constants::ProductWeights,
+    driver,
     pipelines::{self, Stage},
-    rewrite::{NearMiss, Rewrite},
+    rewrite::{Context, NearMiss, Rewrite},
 };
 use ir::{Func, Module, VerifyError, text};
 use std::{
@@ -163,8 +165,10 @@ pub fn run(
         for step in &stage.steps {
             let pass = step.pass;
             if !options.disabled.iter().any(|d| d == pass.name()) {
+                let product_weights = ProductWeights::of(module);
+                let context = Context { target, product_weights: &product_weights };
                 for func in &mut module.funcs {
-                    report.passes.push(run_pass(index, pass, func, target, &mut budget)?);
+                    report.passes.push(run_pass(index, pass, func, &context, &mut budget)?);
                 }
                 if let Some(dump) = &mut options.dump {
                     dump(index, pass.name(), &text::print_module(module));
@@ -222,12 +226,12 @@ fn run_pass(
     index: usize,
     pass: &'static dyn Rewrite,
     func: &mut Func,
-    target: &TargetInfo,
+    context: &Context<'_>,
     budget: &mut usize,
 ) -> Result<PassReport, BrokenPass> {
     let start = Instant::now();
     let limit = if pass.required() { usize::MAX } else { *budget };
-    let outcome = driver::run(pass, func, target, limit)
+    let outcome = driver::run(pass, func, context, limit)
         .map_err(|e| BrokenPass::NoFixpoint { pass: pass.name(), fired: e.fired })?;
     if !pass.required() {
         *budget -= outcome.fired;

@@ -1,6 +1,6 @@
 //! Local rewrites: what a pass is.
 
-use crate::TargetInfo;
+use crate::{TargetInfo, constants::ProductWeights};
 use ir::{Func, NodeId, ValueId};
 
 /// Why a rewrite left a node alone.
@@ -40,6 +40,15 @@ impl Replacement {
     }
 }
 
+/// What a rewrite may know beyond the function.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The target.
+    pub target: &'a TargetInfo,
+    /// Facts about the whole module, as they were when the pass began.
+    pub product_weights: &'a ProductWeights,
+}
+
 /// A local rewrite rooted at one op.
 pub trait Rewrite: Sync {
     /// Kebab-case verb; the name used by pipelines, dumps and tests.
@@ -58,7 +67,7 @@ pub trait Rewrite: Sync {
         &self,
         func: &mut Func,
         root: NodeId,
-        target: &TargetInfo,
+        context: &Context<'_>,
     ) -> Result<Replacement, Decline>;
 }
 

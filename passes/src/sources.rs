@@ -8,6 +8,7 @@ macro_rules! files {
 pub fn sources() -> &'static [(&'static str, &'static str)] {
     files![
         "canonicalise.rs",
+        "constants.rs",
         "dead.rs",
         "driver.rs",
         "fold_cast.rs",

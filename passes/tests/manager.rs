@@ -2,7 +2,7 @@
 
 use ir::{Func, Module, NodeId, Op, text};
 use precast_passes::{
-    BrokenPass, Decline, Options, Phase, Replacement, Rewrite, Stage, Step, TargetInfo,
+    BrokenPass, Context, Decline, Options, Phase, Replacement, Rewrite, Stage, Step, TargetInfo,
     pipeline_of, run, run_func,
 };
 
@@ -116,7 +116,12 @@ impl Rewrite for Restless {
     fn name(&self) -> &'static str {
         "restless"
     }
-    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+    fn apply(
+        &self,
+        func: &mut Func,
+        root: NodeId,
+        _: &Context<'_>,
+    ) -> Result<Replacement, Decline> {
         let node = func.nodes[root].clone();
         let Op::Mul {} = node.op else { return Err(Decline::NoMatch) };
         let new = func.create(node.op, &[node.args[1], node.args[0]], "");
@@ -143,7 +148,12 @@ impl Rewrite for Careless {
     fn name(&self) -> &'static str {
         "careless"
     }
-    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+    fn apply(
+        &self,
+        func: &mut Func,
+        root: NodeId,
+        _: &Context<'_>,
+    ) -> Result<Replacement, Decline> {
         let node = func.nodes[root].clone();
         let Op::Silu {} = node.op else { return Err(Decline::NoMatch) };
         let cast = func.create(Op::Cast { to: ir::DType::BF16 }, &node.args, "");

@@ -1,10 +1,7 @@
 //! Residual sum and the norm of it.
 
 use super::{kernel, producer};
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{Func, NodeId, Op};
 
 /// `s = add(a, b); n = rms_norm(s, w)` becomes `s, n = add_rms_norm(a, b, w)`.
@@ -21,7 +18,7 @@ impl Rewrite for FuseAddRmsNorm {
         &self,
         func: &mut Func,
         root: NodeId,
-        target: &TargetInfo,
+        context: &Context<'_>,
     ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
         let (&Op::RmsNorm { eps, out }, &[sum, weight]) = (&node.op, &node.args[..]) else {
@@ -32,7 +29,7 @@ impl Rewrite for FuseAddRmsNorm {
         let (Op::Add {}, &[a, b]) = (&add.op, &add.args[..]) else {
             return Err(Decline::NoMatch);
         };
-        kernel(target, "add_rms_norm")?;
+        kernel(context.target, "add_rms_norm")?;
         let fused = func
             .create(Op::AddRmsNorm { eps, out }, &[a, b, weight], "")
             .map_err(|_| Decline::NoMatch)?;

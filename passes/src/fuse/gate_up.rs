@@ -1,10 +1,7 @@
 //! Gate and up projections with their activation.
 
 use super::{guard, kernel, producer};
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{DType, Func, NodeId, Op, ValueId};
 
 /// `silu_mul(matmul(x, wg), matmul(x, wu))` becomes
@@ -24,7 +21,7 @@ impl Rewrite for FuseGateUp {
         &self,
         func: &mut Func,
         root: NodeId,
-        target: &TargetInfo,
+        context: &Context<'_>,
     ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
         let (&Op::SiluMul { out }, &[gate, up]) = (&node.op, &node.args[..]) else {
@@ -32,8 +29,8 @@ impl Rewrite for FuseGateUp {
         };
         let (x, gate_weight, gate_out) = product(func, gate)?;
         let (other_x, up_weight, up_out) = product(func, up)?;
-        kernel(target, "matmul_silu_mul")?;
-        let block = target.gate_up_block.ok_or(Decline::Guard {
+        kernel(context.target, "matmul_silu_mul")?;
+        let block = context.target.gate_up_block.ok_or(Decline::Guard {
             code: "no-block",
             why: "the target does not say how gate and up rows alternate",
         })?;

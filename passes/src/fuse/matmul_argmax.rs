@@ -1,10 +1,7 @@
 //! Greedy choice in the output projection.
 
 use super::{guard, kernel, producer};
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{DType, Func, NodeId, Op};
 
 /// `l = matmul(x, w) {out = f32}; i = argmax(l)` becomes `l, i = matmul_argmax(x, w)`.
@@ -22,7 +19,7 @@ impl Rewrite for FuseMatmulArgmax {
         &self,
         func: &mut Func,
         root: NodeId,
-        target: &TargetInfo,
+        context: &Context<'_>,
     ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
         let (Op::Argmax {}, &[product]) = (&node.op, &node.args[..]) else {
@@ -33,7 +30,7 @@ impl Rewrite for FuseMatmulArgmax {
         let (&Op::Matmul { out }, &[x, weight]) = (&matmul.op, &matmul.args[..]) else {
             return Err(Decline::NoMatch);
         };
-        kernel(target, "matmul_argmax")?;
+        kernel(context.target, "matmul_argmax")?;
         guard(out == DType::F32, "not-f32", "the product is rounded before the choice")?;
         let fused =
             func.create(Op::MatmulArgmax {}, &[x, weight], "").map_err(|_| Decline::NoMatch)?;

@@ -1,10 +1,7 @@
 //! Bias in the matrix product.
 
 use super::{guard, kernel, producer};
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{Func, NodeId, Op};
 
 /// `add_bias(matmul(x, w), b)` becomes `matmul_bias(x, w, b)`.
@@ -21,7 +18,7 @@ impl Rewrite for FuseMatmulBias {
         &self,
         func: &mut Func,
         root: NodeId,
-        target: &TargetInfo,
+        context: &Context<'_>,
     ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
         let (Op::AddBias {}, &[product, bias]) = (&node.op, &node.args[..]) else {
@@ -31,7 +28,7 @@ impl Rewrite for FuseMatmulBias {
         let (&Op::Matmul { out }, &[x, weight]) = (&matmul.op, &matmul.args[..]) else {
             return Err(Decline::NoMatch);
         };
-        kernel(target, "matmul_bias")?;
+        kernel(context.target, "matmul_bias")?;
         guard(func.uses(product) == 1, "other-reader", "the product has another reader")?;
         let fused = func
             .create(Op::MatmulBias { out }, &[x, weight, bias], "")

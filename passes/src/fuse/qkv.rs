@@ -1,10 +1,7 @@
 //! Sibling projections in one matrix product.
 
 use super::guard;
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{Func, NodeId, Op, TypeError, ValueId};
 
 /// Products of one input, `matmul(x, wq)`, `matmul(x, wk)`, `matmul(x, wv)`, become slices of
@@ -19,7 +16,12 @@ impl Rewrite for FuseQkv {
         "fuse-qkv"
     }
 
-    fn apply(&self, func: &mut Func, root: NodeId, _: &TargetInfo) -> Result<Replacement, Decline> {
+    fn apply(
+        &self,
+        func: &mut Func,
+        root: NodeId,
+        _: &Context<'_>,
+    ) -> Result<Replacement, Decline> {
         if !matches!(func.nodes[root].op, Op::Matmul { .. } | Op::MatmulBias { .. }) {
             return Err(Decline::NoMatch);
         }

@@ -1,10 +1,7 @@
 //! Gated activation.
 
 use super::{guard, kernel};
-use crate::{
-    TargetInfo,
-    rewrite::{Decline, Replacement, Rewrite},
-};
+use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{Func, NodeId, Op, ValueId};
 
 /// `mul(silu(g), u)` or `mul(u, silu(g))` becomes `silu_mul(g, u)`.
@@ -21,7 +18,7 @@ impl Rewrite for FuseSiluMul {
         &self,
         func: &mut Func,
         root: NodeId,
-        target: &TargetInfo,
+        context: &Context<'_>,
     ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
         let (Op::Mul {}, &[a, b]) = (&node.op, &node.args[..]) else {
@@ -32,7 +29,7 @@ impl Rewrite for FuseSiluMul {
             (None, Some(gate)) => (b, gate, a),
             (None, None) => return Err(Decline::NoMatch),
         };
-        kernel(target, "silu_mul")?;
+        kernel(context.target, "silu_mul")?;
         guard(func.uses(activated) == 1, "other-reader", "the activation has another reader")?;
         let out = func.values[gate].ty.dtype;
         let fused =
