@@ -39,7 +39,9 @@ impl Writer {
             _ => Path::new("."),
         };
         fs::create_dir_all(parent).map_err(io(parent))?;
-        let staging = parent.join(format!(".{name}.partial-{}", std::process::id()));
+        let stem = format!(".{name}.partial-");
+        remove_abandoned(parent, &stem);
+        let staging = parent.join(format!("{stem}{}", std::process::id()));
         let _ = fs::remove_dir_all(&staging);
         fs::create_dir_all(&staging).map_err(io(&staging))?;
         Ok(Self { target: target.into(), staging, finished: false })
@@ -124,6 +126,22 @@ impl Writer {
             fs::remove_dir_all(&old)?;
         }
         Ok(())
+    }
+}
+
+/// Removes what killed processes left: a staging directory ends in the id of its process. Where the
+/// system does not tell which processes live, nothing is removed.
+fn remove_abandoned(parent: &Path, stem: &str) {
+    let proc = Path::new("/proc");
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(rest) = name.to_str().and_then(|n| n.strip_prefix(stem)) else { continue };
+        let process = rest.split('.').next().unwrap_or(rest);
+        let dead = process.parse::<u32>().is_ok() && !proc.join(process).exists();
+        if proc.join("self").exists() && dead {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! `precast`: see `precast --help`.
 
 fn main() -> std::process::ExitCode {
-    cli::main(std::env::args_os())
+    precast_cli::main(std::env::args_os())
 }

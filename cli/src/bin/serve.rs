@@ -3,5 +3,5 @@
 fn main() -> std::process::ExitCode {
     let mut args = vec!["precast".into(), "serve".into()];
     args.extend(std::env::args_os().skip(1));
-    cli::main(args)
+    precast_cli::main(args)
 }
