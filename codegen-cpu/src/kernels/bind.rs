@@ -227,6 +227,9 @@ impl<'a> Binder<'a> {
         if written && !writable {
             return Err(format!("`{what}` is written and lies in the weights"));
         }
+        if rows > 1 && n == 0 {
+            return Err(format!("{rows} rows of `{what}` are empty"));
+        }
         if rows > 1 && stride < n {
             return Err(format!("rows of `{what}` have {n} elements and are {stride} apart"));
         }

@@ -1,0 +1,180 @@
+//! Attention.
+
+use crate::support::*;
+use artifact::Scalar;
+use codegen_cpu::{
+    InstructionSet,
+    kernels::{
+        kv::{BLOCK_TOKENS, Kv},
+        reference::{self, Heads},
+    },
+};
+use proptest::prelude::*;
+use tensor::DType;
+
+#[derive(Clone, Debug)]
+struct Case {
+    /// Positions of the rows of each sequence.
+    positions: Vec<Vec<i32>>,
+    sizes: Heads,
+    kv: DType,
+    out: DType,
+    seed: u64,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let float = || prop_oneof![Just(DType::F32), Just(DType::BF16)];
+    // Contexts straddle blocks of 16 and chunks of 128; groups straddle the tiles of queries.
+    let position = prop_oneof![0..20i32, 100..140i32, 250..262i32];
+    (
+        (1..=3usize, 1..=9usize).prop_flat_map(move |(sequences, rows)| {
+            prop::collection::vec(prop::collection::vec(position.clone(), rows), sequences)
+        }),
+        (1..=2usize, 1..=9usize, 1..=40usize),
+        (float(), float()),
+        any::<u64>(),
+    )
+        .prop_map(|(positions, (kv_heads, group, half), (kv, out), seed)| Case {
+            positions,
+            sizes: Heads { heads: kv_heads * group, kv_heads, d: 2 * half },
+            kv,
+            out,
+            seed,
+        })
+}
+
+impl Case {
+    fn longest(&self) -> usize {
+        self.positions.iter().flatten().max().map_or(0, |&p| p as usize + 1)
+    }
+
+    /// Keys and values of a sequence, `[longest, kv heads, d]`.
+    fn cache(&self, sequence: usize) -> [Vec<f32>; 2] {
+        let len = self.longest() * self.sizes.kv_heads * self.sizes.d;
+        [0, 1].map(|i| rounded(self.kv, &noise(self.seed ^ (2 * sequence as u64 + i), len)))
+    }
+
+    /// Queries of a row.
+    fn q(&self, sequence: usize, row: usize) -> Vec<f32> {
+        let seed = self.seed ^ (1000 + 100 * sequence as u64 + row as u64);
+        noise(seed, self.sizes.heads * self.sizes.d).iter().map(|v| 4.0 * v).collect()
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.sizes.d as f32).sqrt()
+    }
+
+    /// Runs the rows named by sequence and index, as many of each sequence.
+    fn run(&self, set: InstructionSet, threads: usize, rows: &[Vec<(usize, usize)>]) -> Vec<f32> {
+        let Heads { heads, kv_heads, d } = self.sizes;
+        let group = if self.kv == DType::BF16 { 2 } else { 1 };
+        let kv = Kv { heads: kv_heads, d, group };
+        let width = self.longest().div_ceil(BLOCK_TOKENS);
+        // Blocks in reverse order; what no token fills is NaN and must not be seen.
+        let blocks = rows.len() * width;
+        let mut state = vec![f32::NAN; blocks * kv.block_len()];
+        let mut table = Vec::new();
+        for (i, of_sequence) in rows.iter().enumerate() {
+            let [keys, values] = self.cache(of_sequence[0].0);
+            let first = blocks - 1 - i * width;
+            table.extend((0..width).map(|b| (first - b) as i32));
+            for token in 0..self.longest() {
+                let (block, slot) = (first - token / BLOCK_TOKENS, token % BLOCK_TOKENS);
+                for head in 0..kv_heads {
+                    for j in 0..d {
+                        let from = (token * kv_heads + head) * d + j;
+                        state[kv.key(block, head, slot, j)] = keys[from];
+                        state[kv.value(block, head, slot, j)] = values[from];
+                    }
+                }
+            }
+        }
+        let all: Vec<_> = rows.concat();
+        let q: Vec<f32> = all.iter().flat_map(|&(s, r)| self.q(s, r)).collect();
+        let positions: Vec<i32> = all.iter().map(|&(s, r)| self.positions[s][r]).collect();
+        let n = heads * d;
+        let mut buffers = vec![
+            encode(DType::F32, &q),
+            encode(self.kv, &state),
+            bytes_of_i32(&table),
+            bytes_of_i32(&positions),
+            unwritten(self.out, all.len() * n),
+        ];
+        let mut scalars = ints([all.len(), rows.len(), width, heads, kv_heads, d, BLOCK_TOKENS]);
+        scalars.push(Scalar::Float(self.scale()));
+        scalars.extend(ints([n, n]));
+        run(set, threads, &format!("attention_{}_{}", self.kv, self.out), &mut buffers, &scalars);
+        decode(self.out, &buffers[4])
+    }
+
+    fn rows(&self) -> Vec<Vec<(usize, usize)>> {
+        let of = |(s, rows): (usize, &Vec<i32>)| (0..rows.len()).map(|r| (s, r)).collect();
+        self.positions.iter().enumerate().map(of).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn rows_match_the_reference(case in case(), threads in 1..=3usize) {
+        let width = case.sizes.kv_heads * case.sizes.d;
+        let mut want = Vec::new();
+        for &(s, r) in &case.rows().concat() {
+            let [keys, values] = case.cache(s);
+            let len = (case.positions[s][r] as usize + 1) * width;
+            let q = case.q(s, r);
+            let row =
+                reference::attention(&q, &keys[..len], &values[..len], case.sizes, case.scale());
+            want.extend(row);
+        }
+        for set in InstructionSet::available() {
+            let got = case.run(set, threads, &case.rows());
+            // Scores up to 4 sqrt(d) carry an error of d units each, which is relative in the
+            // weights; values are below 1.
+            let d = case.sizes.d as f64;
+            let bound = (4.0 * d.sqrt() * d + 300.0) * 2f64.powi(-24);
+            let error = worst(&got, &want, |_, v| bound + v.abs() * unit(case.out));
+            prop_assert!(error <= 1.0, "{set}: {error} of the bound");
+        }
+    }
+
+    /// A row's bits depend on nothing but the row, its position and its cache.
+    #[test]
+    fn a_row_is_the_same_in_every_call(case in case(), threads in 1..=4usize) {
+        for set in InstructionSet::available() {
+            let together = case.run(set, threads, &case.rows());
+            let n = case.sizes.heads * case.sizes.d;
+            for (&row, together) in case.rows().concat().iter().zip(together.chunks(n)) {
+                let alone = case.run(set, 1, &[vec![row]]);
+                let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                prop_assert_eq!(bits(together), bits(&alone), "{}", set);
+            }
+        }
+    }
+}
+
+/// Entries and positions outside their range are clamped, as documented.
+#[test]
+fn wild_indices_are_clamped() {
+    let kv = Kv { heads: 1, d: 2, group: 1 };
+    let state = noise(1, 2 * kv.block_len());
+    for set in InstructionSet::available() {
+        let attend = |table: [i32; 2], position: i32| {
+            let mut buffers = vec![
+                encode(DType::F32, &[0.5, -0.5]),
+                encode(DType::F32, &state),
+                bytes_of_i32(&table),
+                bytes_of_i32(&[position]),
+                unwritten(DType::F32, 2),
+            ];
+            let mut scalars = ints([1, 1, 2, 1, 1, 2, BLOCK_TOKENS]);
+            scalars.push(Scalar::Float(1.0));
+            scalars.extend(ints([2, 2]));
+            run(set, 1, "attention_f32_f32", &mut buffers, &scalars);
+            decode(DType::F32, &buffers[4])
+        };
+        assert_eq!(attend([i32::MAX, -7], 40), attend([1, 1], 31), "{set}");
+        assert_eq!(attend([0, 1], i32::MIN), attend([0, 1], 0), "{set}");
+    }
+}

@@ -1,0 +1,202 @@
+//! The device: capture, replay, errors.
+
+use crate::support::*;
+use artifact::{BufferRef, Scalar, Space};
+use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet, kernels};
+use hal::{Device, DeviceError, MemoryRequest};
+use tensor::DType;
+
+const F: DType = DType::F32;
+
+fn loaded(threads: usize, arena_bytes: u64) -> CpuDevice {
+    let mut device = device(InstructionSet::best(), threads);
+    device.load(MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 4096 }).unwrap();
+    device
+}
+
+#[test]
+fn a_list_of_calls_is_the_calls_one_after_another() {
+    let (t, n, k) = (5, 130, 77);
+    let (x, w, bias) = (noise(1, t * k), noise(2, n * k), noise(3, n));
+    let packed = panels(F, &w, n, k);
+    for set in InstructionSet::available() {
+        let mut product = vec![encode(F, &x), packed.clone(), unwritten(F, t * n)];
+        run(set, 1, "matmul_f32_f32", &mut product, &ints([t, n, k, k, n]));
+        let mut biased = vec![product[2].clone(), encode(F, &bias), unwritten(F, t * n)];
+        run(set, 1, "add_bias_f32", &mut biased, &ints([t, n, n, n]));
+        let mut largest = vec![biased[2].clone(), bytes_of_i32(&vec![-1; t])];
+        run(set, 1, "argmax_f32", &mut largest, &ints([t, n, n]));
+
+        for threads in [1, 2, 4] {
+            let mut device = device(set, threads);
+            let lengths = [x.len(), packed.len() / 4, n, t * n, t * n, t].map(|n| 4 * n);
+            let (at, arena_bytes) = place(lengths);
+            let request = MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 0 };
+            device.load(request).unwrap();
+            device.begin_capture().unwrap();
+            let matmul = [at[0], at[1], at[3]];
+            device.launch("matmul_f32_f32", &matmul, &ints([t, n, k, k, n])).unwrap();
+            device.launch("add_bias_f32", &[at[3], at[2], at[4]], &ints([t, n, n, n])).unwrap();
+            device.launch("argmax_f32", &[at[4], at[5]], &ints([t, n, n])).unwrap();
+            let graph = device.end_capture().unwrap();
+            assert_eq!(graph.len(), 3);
+            device.write(at[1], &packed);
+            device.write(at[2], &encode(F, &bias));
+            for _ in 0..100 {
+                device.write(at[0], &encode(F, &x));
+                device.replay(&graph).unwrap();
+                let mut got = vec![0; biased[2].len()];
+                device.read(at[4], &mut got);
+                assert_eq!(got, biased[2], "{set}, {threads} threads");
+                let mut ids = vec![0; largest[1].len()];
+                device.read(at[5], &mut ids);
+                assert_eq!(ids, largest[1], "{set}, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn workers_wake_up_after_a_pause() {
+    let mut device = loaded(2, 4096);
+    let at = BufferRef { space: Space::Arena, offset: 0, bytes: 512 };
+    device.begin_capture().unwrap();
+    device.launch("add_f32", &[at, at, at], &ints([2, 64, 64, 64, 64])).unwrap();
+    let graph = device.end_capture().unwrap();
+    device.write(at, &encode(F, &[1.0; 128]));
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        device.replay(&graph).unwrap();
+    }
+    let mut out = vec![0; 512];
+    device.read(at, &mut out);
+    assert_eq!(decode(F, &out), [2f32.powi(20); 128]);
+}
+
+fn why(device: &mut CpuDevice, kernel: &str, args: &[BufferRef], scalars: &[Scalar]) -> String {
+    device.begin_capture().unwrap();
+    let error = device.launch(kernel, args, scalars).unwrap_err();
+    device.abort_capture();
+    error.to_string()
+}
+
+#[test]
+fn bad_calls_are_refused_with_the_reason() {
+    let mut device = loaded(1, 4096);
+    let at = |offset, bytes| BufferRef { space: Space::Arena, offset, bytes };
+    let (a, b, c) = (at(0, 256), at(256, 256), at(512, 256));
+    let sizes = ints([1, 64, 64, 64, 64]);
+
+    let error = why(&mut device, "add_f64", &[a, b, c], &sizes);
+    assert!(error.contains("has no kernel `add_f64`"), "{error}");
+    let error = why(&mut device, "add_f32", &[a, b], &sizes);
+    assert!(error.contains("`add_f32`: 2 buffers, `out` is missing"), "{error}");
+    let error = why(&mut device, "add_f32", &[a, b, c, c], &sizes);
+    assert!(error.contains("4 buffers and 5 scalars, expected 3 and 5"), "{error}");
+    let error = why(&mut device, "add_f32", &[a, b, c], &sizes[..4]);
+    assert!(error.contains("4 scalars, `out stride` is missing"), "{error}");
+    let error = why(&mut device, "add_f32", &[a, b, at(4000, 256)], &sizes);
+    assert!(error.contains("buffer 2 ends at byte 4256 of Arena, which has 4096"), "{error}");
+    let error = why(&mut device, "add_f32", &[a, at(0, u64::MAX), c], &sizes);
+    assert!(error.contains("buffer 1 ends at"), "{error}");
+    let error = why(&mut device, "add_f32", &[a, at(8, 252), c], &sizes);
+    assert!(error.contains("`second` has 252 bytes, too few for 1 rows of 64"), "{error}");
+    let error = why(&mut device, "add_f32", &[a, at(2, 256), c], &sizes);
+    assert!(error.contains("not aligned to 4 bytes"), "{error}");
+    let weights = BufferRef { space: Space::Weights, offset: 0, bytes: 256 };
+    let error = why(&mut device, "add_f32", &[a, b, weights], &sizes);
+    assert!(error.contains("`out` is written and lies in the weights"), "{error}");
+    let error = why(&mut device, "add_f32", &[a, b, c], &ints([2, 32, 16, 32, 32]));
+    assert!(error.contains("have 32 elements and are 16 apart"), "{error}");
+    let huge = ints([usize::MAX / 2, 64, usize::MAX / 2, 64, 64]);
+    let error = why(&mut device, "add_f32", &[a, b, c], &huge);
+    assert!(error.contains("too few for"), "{error}");
+    let mut factor = sizes.clone();
+    factor[1] = Scalar::Float(64.0);
+    let error = why(&mut device, "add_f32", &[a, b, c], &factor);
+    assert!(error.contains("`n` is the factor 64, expected a count"), "{error}");
+}
+
+/// No kernel may panic or read outside, whatever sizes a damaged artifact has.
+#[test]
+fn wild_sizes_are_refused_by_every_kernel() {
+    let mut device = loaded(2, 4096);
+    let at = BufferRef { space: Space::Arena, offset: 0, bytes: 64 };
+    device.begin_capture().unwrap();
+    for name in kernels::names() {
+        for size in [3usize, 1 << 20, 1 << 33, 1 << 62, usize::MAX] {
+            for (args, count) in [(2, 3), (2, 5), (3, 5), (4, 5), (5, 10), (4, 6), (3, 7)] {
+                let mut scalars = vec![Scalar::Int(size as u64); count];
+                for form in 0..2 {
+                    if form == 1 {
+                        *scalars.last_mut().unwrap() = Scalar::Float(1.0);
+                    }
+                    let got = device.launch(name, &vec![at; args], &scalars);
+                    if size > 64 {
+                        assert!(got.is_err(), "{name} {args} {scalars:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_out_of_order_are_misuse() {
+    let misuse = |result: Result<(), DeviceError>| {
+        assert!(matches!(result, Err(DeviceError::Misuse(_))), "{result:?}");
+    };
+    let mut device = device(InstructionSet::best(), 2);
+    misuse(device.begin_capture());
+    misuse(device.launch("copy_f32", &[], &[]));
+    misuse(device.end_capture().map(drop));
+    let request = || MemoryRequest { weights: no_weights(), arena_bytes: 64, state_bytes: 0 };
+    device.load(request()).unwrap();
+    device.begin_capture().unwrap();
+    misuse(device.begin_capture());
+    misuse(device.load(request()));
+    let graph = device.end_capture().unwrap();
+    assert!(graph.is_empty());
+    device.replay(&graph).unwrap();
+    device.load(request()).unwrap();
+    misuse(device.replay(&graph));
+}
+
+#[test]
+fn devices_can_be_dropped_at_any_time() {
+    drop(device(InstructionSet::Portable, 4));
+    drop(loaded(3, 64));
+    let mut capturing = loaded(2, 64);
+    capturing.begin_capture().unwrap();
+}
+
+#[test]
+fn options_are_checked() {
+    for threads in [0, 5000] {
+        let options = CpuOptions { threads: Some(threads), ..CpuOptions::default() };
+        let error = CpuDevice::new(options).err().unwrap().to_string();
+        assert!(error.contains("use 1 to 1024"), "{error}");
+    }
+    let missing =
+        InstructionSet::ALL.into_iter().find(|s| !InstructionSet::available().contains(s));
+    if missing.is_some() {
+        let options = CpuOptions { instruction_set: missing, ..CpuOptions::default() };
+        let error = CpuDevice::new(options).err().unwrap().to_string();
+        assert!(error.contains("it has") && error.contains("portable"), "{error}");
+    }
+}
+
+#[test]
+fn the_name_says_what_runs() {
+    assert_eq!(device(InstructionSet::Portable, 1).name(), "cpu portable, 1 thread");
+    assert_eq!(device(InstructionSet::Portable, 2).name(), "cpu portable, 2 threads");
+}
+
+#[test]
+fn pinning_ends_with_the_device() {
+    let before = std::thread::available_parallelism().unwrap();
+    let mut device = CpuDevice::new(CpuOptions::default()).unwrap();
+    device.load(MemoryRequest { weights: no_weights(), arena_bytes: 64, state_bytes: 0 }).unwrap();
+    drop(device);
+    assert_eq!(std::thread::available_parallelism().unwrap(), before);
+}

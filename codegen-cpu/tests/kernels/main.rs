@@ -1,0 +1,12 @@
+//! Every kernel, in every implementation this machine can run, against its definition.
+
+extern crate precast_codegen_cpu as codegen_cpu;
+
+mod attention;
+mod device;
+mod elementwise;
+mod matmul;
+mod moves;
+mod norm;
+mod rope;
+mod support;

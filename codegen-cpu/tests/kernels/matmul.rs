@@ -1,0 +1,180 @@
+//! Matrix products.
+
+use crate::support::*;
+use codegen_cpu::{InstructionSet, kernels::reference};
+use proptest::prelude::*;
+use tensor::DType;
+
+/// A product: weights as `[n,k]`, whatever the epilogue makes of them.
+#[derive(Clone, Debug)]
+struct Case {
+    t: usize,
+    n: usize,
+    k: usize,
+    w: DType,
+    out: DType,
+    x_pad: usize,
+    out_pad: usize,
+    seed: u64,
+}
+
+fn float() -> impl Strategy<Value = DType> {
+    prop_oneof![Just(DType::F32), Just(DType::BF16)]
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    // Rows straddle one, two and more tiles; outputs one to three panels; K the blocks of 128
+    // groups, odd lengths included.
+    let k = prop_oneof![1..40usize, 60..70usize, 120..140usize, 250..300usize, 500..530usize];
+    ((1..=26usize, 1..=150usize, k), (float(), float()), (0..9usize, 0..9usize), any::<u64>())
+        .prop_map(|((t, n, k), (w, out), (x_pad, out_pad), seed)| Case {
+            t,
+            n,
+            k,
+            w,
+            out,
+            x_pad,
+            out_pad,
+            seed,
+        })
+}
+
+impl Case {
+    fn x(&self) -> Vec<f32> {
+        rounded(self.w, &noise(self.seed, self.t * self.k))
+    }
+
+    fn weight(&self, n: usize) -> Vec<f32> {
+        rounded(self.w, &noise(self.seed ^ 0x5eed, n * self.k))
+    }
+
+    /// Runs `kernel` for rows of `x`, which are dense; returns dense rows of `n` outputs.
+    fn product(
+        &self,
+        (set, threads): (InstructionSet, usize),
+        kernel: &str,
+        x: &[f32],
+        weight: &[u8],
+        bias: Option<&[f32]>,
+    ) -> Vec<f32> {
+        let (t, x_stride, out_stride) =
+            (x.len() / self.k, self.k + self.x_pad, self.n + self.out_pad);
+        let mut buffers = vec![encode(self.w, &spread(x, self.k, x_stride)), weight.to_vec()];
+        buffers.extend(bias.map(|b| encode(DType::F32, b)));
+        buffers.push(unwritten(self.out, t * out_stride));
+        let name = format!("{kernel}_{}_{}", self.w, self.out);
+        let scalars = ints([t, self.n, self.k, x_stride, out_stride]);
+        run(set, threads, &name, &mut buffers, &scalars);
+        let out = decode(self.out, buffers.last().unwrap());
+        gathered(&out, self.n, out_stride)
+    }
+
+    /// A bound on the error of a sum over K in `f32`: one unit for each step of the sum of the
+    /// sizes of the products, and the rounding of the result.
+    fn bounds(&self, x: &[f32], w: &[f32], n: usize) -> Vec<f64> {
+        let abs = |v: &[f32]| v.iter().map(|v| v.abs()).collect::<Vec<_>>();
+        let sizes = reference::matmul(&abs(x), &abs(w), n, self.k);
+        sizes.iter().map(|s| s * (self.k as f64 + 4.0) * 2f64.powi(-24) + 1e-30).collect()
+    }
+}
+
+/// `n` rows of gates and of ups, interleaved in blocks of 32.
+fn interleaved(gate: &[f32], up: &[f32], k: usize) -> Vec<f32> {
+    gate.chunks(32 * k).zip(up.chunks(32 * k)).flat_map(|(g, u)| [g, u].concat()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn products_match_the_reference(case in case(), threads in 1..=3usize, bias in any::<bool>()) {
+        let (x, w) = (case.x(), case.weight(case.n));
+        let bias = bias.then(|| noise(case.seed ^ 0xb1a5, case.n));
+        let mut want = reference::matmul(&x, &w, case.n, case.k);
+        if let Some(bias) = &bias {
+            for (i, v) in want.iter_mut().enumerate() {
+                *v += f64::from(bias[i % case.n]);
+            }
+        }
+        let kernel = if bias.is_some() { "matmul_bias" } else { "matmul" };
+        let bounds = case.bounds(&x, &w, case.n);
+        let packed = panels(case.w, &w, case.n, case.k);
+        for set in InstructionSet::available() {
+            let got = case.product((set, threads), kernel, &x, &packed, bias.as_deref());
+            let error = worst(&got, &want, |i, v| bounds[i] + v.abs() * unit(case.out));
+            prop_assert!(error <= 1.0, "{set}: {error} of the bound");
+        }
+    }
+
+    #[test]
+    fn gate_and_up_match_the_reference(case in case(), threads in 1..=3usize) {
+        let case = Case { n: case.n.div_ceil(32) * 32, ..case };
+        let (x, gate) = (case.x(), case.weight(case.n));
+        let up = rounded(case.w, &noise(case.seed ^ 0xabcd, case.n * case.k));
+        let gates = reference::matmul(&x, &gate, case.n, case.k);
+        let ups = reference::matmul(&x, &up, case.n, case.k);
+        let want: Vec<f64> =
+            gates.iter().zip(&ups).map(|(&g, u)| reference::silu(g) * u).collect();
+        let (gate_bounds, up_bounds) =
+            (case.bounds(&x, &gate, case.n), case.bounds(&x, &up, case.n));
+        let both = interleaved(&gate, &up, case.k);
+        let packed = panels(case.w, &both, 2 * case.n, case.k);
+        for set in InstructionSet::available() {
+            let got = case.product((set, threads), "matmul_silu_mul", &x, &packed, None);
+            // |silu'| < 1.1 and |silu(g)| <= |g|; the exponential adds a few units.
+            let error = worst(&got, &want, |i, v| {
+                1.1 * gate_bounds[i] * (ups[i].abs() + up_bounds[i])
+                    + gates[i].abs() * up_bounds[i]
+                    + v.abs() * (unit(case.out) + 1e-6)
+                    + 1e-30
+            });
+            prop_assert!(error <= 1.0, "{set}: {error} of the bound");
+        }
+    }
+
+    #[test]
+    fn logits_and_their_largest(case in case(), threads in 1..=3usize, equal in any::<bool>()) {
+        let x = case.x();
+        let mut w = case.weight(case.n);
+        if equal {
+            // All outputs equal: the smallest index wins.
+            let row = w[..case.k].to_vec();
+            w.chunks_mut(case.k).for_each(|r| r.copy_from_slice(&row));
+        }
+        let want = reference::matmul(&x, &w, case.n, case.k);
+        let bounds = case.bounds(&x, &w, case.n);
+        let packed = panels(case.w, &w, case.n, case.k);
+        for set in InstructionSet::available() {
+            let mut buffers = vec![
+                encode(case.w, &x),
+                packed.clone(),
+                unwritten(DType::F32, case.t * case.n),
+                bytes_of_i32(&vec![-1; case.t]),
+                vec![0xff; 8 * case.t * case.n.div_ceil(64)],
+            ];
+            let scalars = ints([case.t, case.n, case.k, case.k]);
+            run(set, threads, &format!("matmul_argmax_{}", case.w), &mut buffers, &scalars);
+            let logits = decode(DType::F32, &buffers[2]);
+            let error = worst(&logits, &want, |i, _| bounds[i]);
+            prop_assert!(error <= 1.0, "{set}: {error} of the bound");
+            let best: Vec<i32> =
+                logits.chunks(case.n).map(|row| reference::argmax(row) as i32).collect();
+            prop_assert_eq!(to_i32(&buffers[3]), best);
+        }
+    }
+
+    /// A row's bits depend on nothing but the row.
+    #[test]
+    fn a_row_is_the_same_in_every_call(case in case(), threads in 1..=4usize) {
+        let (x, w) = (case.x(), case.weight(case.n));
+        let packed = panels(case.w, &w, case.n, case.k);
+        for set in InstructionSet::available() {
+            let together = case.product((set, threads), "matmul", &x, &packed, None);
+            for (x, together) in x.chunks(case.k).zip(together.chunks(case.n)) {
+                let alone = case.product((set, 1), "matmul", x, &packed, None);
+                let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                prop_assert_eq!(bits(together), bits(&alone), "{}", set);
+            }
+        }
+    }
+}

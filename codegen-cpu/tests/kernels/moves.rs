@@ -1,0 +1,109 @@
+//! Kernels that move rows.
+
+use crate::support::*;
+use codegen_cpu::{
+    InstructionSet,
+    kernels::{
+        kv::{BLOCK_TOKENS, Kv},
+        reference,
+    },
+};
+use proptest::prelude::*;
+use tensor::DType;
+
+const FLOATS: [DType; 2] = [DType::F32, DType::BF16];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn embeddings_come_from_any_layout(
+        ids in prop::collection::vec(-2..140i32, 1..6),
+        (vocab, n) in (1..140usize, 1..70usize),
+        threads in 1..=3usize,
+        seed in any::<u64>(),
+    ) {
+        for (w, out) in FLOATS.iter().flat_map(|&a| FLOATS.map(|b| (a, b))) {
+            let table = rounded(w, &noise(seed, vocab * n));
+            let want = rounded(out, &reference::embed(&table, &ids, n));
+            for (layout, bytes) in
+                [("nd", encode(w, &table)), ("panels", panels(w, &table, vocab, n))]
+            {
+                for set in InstructionSet::available() {
+                    let mut buffers =
+                        vec![bytes_of_i32(&ids), bytes.clone(), unwritten(out, ids.len() * n)];
+                    let name = format!("embed_{layout}_{w}_{out}");
+                    run(set, threads, &name, &mut buffers, &ints([ids.len(), vocab, n, n]));
+                    prop_assert_eq!(&decode(out, &buffers[2]), &want, "{} {}", set, name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_gathered_stored_and_copied(
+        indices in prop::collection::vec(-2..12i32, 1..6),
+        (rows, n, pad) in (1..10usize, 1..140usize, 0..5usize),
+        threads in 1..=3usize,
+        seed in any::<u64>(),
+    ) {
+        let stride = n + pad;
+        for t in FLOATS {
+            let x = rounded(t, &noise(seed, rows * n));
+            let source = encode(t, &spread(&x, n, stride));
+            let gathered_rows = reference::gather_rows(&x, &indices, n);
+            for set in InstructionSet::available() {
+                let m = indices.len();
+                let mut buffers =
+                    vec![source.clone(), bytes_of_i32(&indices), unwritten(t, m * stride)];
+                let scalars = ints([m, rows, n, stride, stride]);
+                run(set, threads, &format!("gather_rows_{t}"), &mut buffers, &scalars);
+                let got = gathered(&decode(t, &buffers[2]), n, stride);
+                prop_assert_eq!(&got, &gathered_rows);
+
+                let mut buffers = vec![source.clone(), unwritten(t, (rows + 1) * n)];
+                let scalars = ints([rows, n, stride]);
+                run(set, threads, &format!("store_rows_{t}"), &mut buffers, &scalars);
+                let got = decode(t, &buffers[1]);
+                prop_assert_eq!(&got[..rows * n], &x[..]);
+                prop_assert!(got[rows * n..].iter().all(|v| v.is_nan()), "wrote past the rows");
+
+                let mut buffers = vec![source.clone(), unwritten(t, rows * stride)];
+                let scalars = ints([rows, n, stride, stride]);
+                run(set, threads, &format!("copy_{t}"), &mut buffers, &scalars);
+                prop_assert_eq!(&gathered(&decode(t, &buffers[1]), n, stride), &x);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_and_values_go_to_their_slots(
+        slots in prop::collection::vec(-1..(3 * BLOCK_TOKENS as i32 + 2), 1..8),
+        (heads, half) in (1..4usize, 1..40usize),
+        threads in 1..=3usize,
+        seed in any::<u64>(),
+    ) {
+        let d = 2 * half;
+        let width = heads * d;
+        for t in FLOATS {
+            let kv = Kv { heads, d, group: if t == DType::BF16 { 2 } else { 1 } };
+            let k = noise(seed, slots.len() * width);
+            let v = noise(seed ^ 1, slots.len() * width);
+            let before = rounded(t, &noise(seed ^ 2, 3 * kv.block_len()));
+            let mut want = before.clone();
+            reference::kv_write(&k, &v, &slots, kv, &mut want);
+            let want = rounded(t, &want);
+            for set in InstructionSet::available() {
+                let mut buffers = vec![
+                    encode(DType::F32, &k),
+                    encode(DType::F32, &v),
+                    bytes_of_i32(&slots),
+                    encode(t, &before),
+                ];
+                let scalars = ints([slots.len(), heads, d, BLOCK_TOKENS, width, width]);
+                run(set, threads, &format!("kv_write_{t}"), &mut buffers, &scalars);
+                prop_assert_eq!(&decode(t, &buffers[3]), &want, "{} {}", set, t);
+            }
+        }
+    }
+}
