@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The most stop strings.
 const MAX_STOP_STRINGS: usize = 16;
 /// The most answers to one prompt.
-const MAX_N: usize = 128;
+pub(crate) const MAX_N: usize = 128;
 /// The most alternatives to report for a position.
 const MAX_TOP_LOGPROBS: usize = 128;
 

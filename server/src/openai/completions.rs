@@ -12,7 +12,7 @@ use crate::{
     fields::Fields,
     generation::{Generation, Job, Matched},
     output::{Output, collect},
-    params::{COMPLETION_NAMES, Params, check_top_logprobs},
+    params::{COMPLETION_NAMES, MAX_N, Params, check_top_logprobs},
     prompt::Prompts,
     sse,
 };
@@ -80,8 +80,9 @@ impl CompletionRequest {
         let params = Params::take(&mut fields, &COMPLETION_NAMES, &app.sampling_defaults())?;
         let stream = fields.get_or("stream", false)?;
         let best_of = fields.get_or("best_of", params.n)?;
-        if best_of < params.n || best_of > 128 {
-            let problem = format!("must be between `n` = {} and 128, found {best_of}", params.n);
+        if !(params.n..=MAX_N).contains(&best_of) {
+            let problem =
+                format!("must be between `n` = {} and {MAX_N}, found {best_of}", params.n);
             return Err(ApiError::field("best_of", problem));
         }
         if stream && best_of > params.n {
@@ -220,5 +221,39 @@ fn best(outputs: Vec<Output>, of: usize, n: usize) -> Vec<Output> {
         }
         group.sort_by(|a, b| b.mean_logprob().total_cmp(&a.mean_logprob()));
         kept.extend(group.into_iter().take(n));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generation::{Counts, End};
+    use runtime::TokenLogprob;
+
+    fn output(text: &str, logprobs: &[f32]) -> Output {
+        let entry = |p: &f32| TokenLogprob { token: 0, logprob: Some(*p), top: Vec::new() };
+        Output {
+            text: text.into(),
+            tokens: Vec::new(),
+            logprobs: logprobs.iter().map(entry).collect(),
+            prompt_logprobs: Vec::new(),
+            end: End::Length,
+            counts: Counts::default(),
+            latency: std::time::Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn the_best_of_each_prompt_are_kept_in_order() {
+        let outputs = vec![
+            output("a", &[-3.0]),
+            output("b", &[-1.0, -2.0]),
+            output("c", &[-1.0]),
+            output("d", &[]),
+            output("e", &[-9.0]),
+            output("f", &[-8.0]),
+        ];
+        let texts: Vec<String> = best(outputs, 3, 2).into_iter().map(|o| o.text).collect();
+        assert_eq!(texts, ["c", "b", "f", "e"]);
     }
 }

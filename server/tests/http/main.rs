@@ -1,0 +1,13 @@
+//! The router, called without a port, over an engine whose answers the tests write.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod chat;
+mod completions;
+mod control;
+mod errors;
+mod generate;
+mod info;
+mod live;
+mod scripted;
+mod support;
