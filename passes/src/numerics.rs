@@ -1,7 +1,7 @@
 //! Does a graph still compute what it computed? Both are interpreted on random inputs.
 
 use ir::{
-    Bindings, DType, EntityId, Func, NodeId, Op, Symbol, TensorType, ValueDef, ValueId,
+    Bindings, DType, Dim, EntityId, Func, NodeId, Op, Storage, TensorType, ValueDef, ValueId,
     interp::{self, InterpError, Tensor},
 };
 
@@ -102,12 +102,25 @@ pub fn check_numerics(
     Ok(report)
 }
 
-/// Small values for every symbol of `func`: 4 for `T`, 2 for the others.
+/// Small values for every symbol of `func`: 4 for `T`, 8 for the rows of a matrix state, which hold
+/// the rows of a step, and 2 for the others.
 pub fn sample_bindings(func: &Func) -> Bindings {
-    let symbols = (0..func.values.len())
-        .map(ValueId::from_index)
-        .flat_map(|v| func.values[v].ty.symbols().cloned().collect::<Vec<Symbol>>());
-    symbols.map(|s| if s.name() == "T" { (s, 4) } else { (s, 2) }).collect()
+    let mut bindings = Bindings::new();
+    for ty in (0..func.values.len()).map(|i| &func.values[ValueId::from_index(i)].ty) {
+        for symbol in ty.symbols() {
+            let is_rows = ty.storage == Storage::State
+                && ty.rank() == 2
+                && ty.dims[0] == Dim::Sym(symbol.clone());
+            let value = match symbol.name() {
+                "T" => 4,
+                _ if is_rows => 8,
+                _ => 2,
+            };
+            let known = bindings.entry(symbol.clone()).or_insert(value);
+            *known = value.max(*known);
+        }
+    }
+    bindings
 }
 
 fn signature(func: &Func, bindings: &Bindings) -> String {

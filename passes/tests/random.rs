@@ -1,0 +1,143 @@
+//! The whole pipeline on random graphs: the numbers stay the same, bit for bit, with every fused
+//! kernel or none, and wherever a bisection stops it.
+
+use ir::{DType, Func, Layout, Op, TensorType, ValueId, op::Dims, text};
+use precast_passes::{
+    Options, TargetInfo, check_numerics, default_pipeline, run_func, sample_bindings,
+};
+use proptest::prelude::*;
+
+/// How an op is picked: which one, three operands, and which of its variants.
+type Pick = (u8, usize, usize, usize, bool);
+
+fn f32s(dims: &str) -> TensorType {
+    TensorType::new(DType::F32, dims.parse::<Dims>().expect("dimensions").0)
+}
+
+/// A function whose steps are drawn from the ops that fusions look for; a step whose operands break
+/// the typing rule is left out. Recent values are likelier operands, so that chains form.
+fn random_func(picks: &[Pick]) -> Func {
+    let mut func = Func::new("random");
+    let mut values = vec![func.param("x", f32s("[T,4]")), func.param("y", f32s("[T,4]"))];
+    let mut matrices: Vec<ValueId> =
+        (0..4).map(|i| func.weight(&format!("w{i}"), f32s("[4,4]"))).collect();
+    matrices.push(func.weight("tall", f32s("[8,4]")));
+    matrices.push(func.param("run_time", f32s("[4,4]")));
+    let rows: Vec<ValueId> = (0..2).map(|i| func.weight(&format!("r{i}"), f32s("[4]"))).collect();
+    let mut state = func.param("s", TensorType::state(DType::F32, f32s("[R,4]").dims));
+    for &(which, a, b, c, flag) in picks {
+        let recent = |i: usize| values[values.len() - 1 - i % values.len().min(6)];
+        let (x, y) = (recent(a), recent(b));
+        let (matrix, row) = (matrices[c % matrices.len()], rows[c % rows.len()]);
+        let out = if flag { DType::F32 } else { DType::BF16 };
+        if which % 14 == 13 {
+            values.push(gated(&mut func, x));
+            continue;
+        }
+        let (op, args) = match which % 14 {
+            0 => (Op::Add {}, vec![x, y]),
+            1 => (Op::Mul {}, vec![x, y]),
+            2 => (Op::Silu {}, vec![x]),
+            3 | 4 => (Op::Matmul { out: DType::F32 }, vec![x, matrix]),
+            5 => (Op::Matmul { out }, vec![x, matrix]),
+            6 => (Op::RmsNorm { eps: 1e-6, out }, vec![x, row]),
+            7 => (Op::AddBias {}, vec![x, row]),
+            8 => (Op::Cast { to: out }, vec![x]),
+            9 => (Op::Slice { axis: 1, start: u64::from(flag) * 2, len: 4 }, vec![x]),
+            10 => (Op::Concat { axis: 1 }, vec![x, y]),
+            11 => (Op::Argmax {}, vec![x]),
+            _ => (Op::StoreRows {}, vec![state, x]),
+        };
+        let writes = op.writes().is_some();
+        let Ok(node) = func.append(op, &args, "") else { continue };
+        match (writes, func.nodes[node].outs[0]) {
+            (true, next) => state = next,
+            (false, out) => values.push(out),
+        }
+    }
+    let mut results: Vec<ValueId> = values.iter().rev().take(3).copied().collect();
+    results.push(state);
+    func.set_results(results);
+    func
+}
+
+/// A gate and an up projection of `x` by weights of their own, multiplied.
+fn gated(func: &mut Func, x: ValueId) -> ValueId {
+    let inner = func.values[x].ty.dims.last().expect("no scalars are made").clone();
+    if func.values[x].ty.rank() != 2 {
+        return x;
+    }
+    let op = |op: Op, args: &[ValueId], f: &mut Func| {
+        let node = f.append(op, args, "").expect("the types are chosen to fit");
+        f.nodes[node].outs[0]
+    };
+    let matmul = Op::Matmul { out: DType::F32 };
+    let weight = TensorType::new(DType::F32, [4.into(), inner]);
+    let name = format!("own{}", func.weights.len());
+    let (g, u) = (func.weight(&format!("{name}.g"), weight.clone()), func.weight(&name, weight));
+    let (gate, up) = (op(matmul.clone(), &[x, g], func), op(matmul, &[x, u], func));
+    let gate = op(Op::Silu {}, &[gate], func);
+    op(Op::Mul {}, &[gate, up], func)
+}
+
+fn bare() -> TargetInfo {
+    TargetInfo {
+        name: "bare".to_owned(),
+        matmul_weight_layout: Layout::Nd,
+        gate_up_block: None,
+        fused_ops: Vec::new(),
+    }
+}
+
+fn picks() -> impl Strategy<Value = Vec<Pick>> {
+    prop::collection::vec(any::<Pick>(), 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn the_pipeline_keeps_every_bit(
+        picks in picks(),
+        everything in any::<bool>(),
+        limit in prop_oneof![Just(usize::MAX), 0..12usize],
+    ) {
+        let before = random_func(&picks);
+        let mut after = before.clone();
+        let target = if everything { TargetInfo::everything() } else { bare() };
+        let mut options = Options { rewrite_limit: limit, ..Options::default() };
+        let report = run_func(&mut after, &default_pipeline(), &mut options, &target);
+        let texts = || format!("{}{}", text::print(&before), text::print(&after));
+        prop_assert!(report.is_ok(), "{report:?}\n{}", texts());
+        let numbers = check_numerics(&before, &after, &[7], &sample_bindings(&before));
+        prop_assert!(numbers.is_ok(), "{numbers:?}\n{}", texts());
+
+        let mut again = after.clone();
+        let report = run_func(&mut again, &default_pipeline(), &mut Options::default(), &target);
+        let is_final = limit == usize::MAX && !everything;
+        prop_assert!(!is_final || report.is_ok_and(|r| r.passes.iter().all(|p| p.fired == 0)));
+    }
+}
+
+/// The graphs above contain what fusions look for.
+#[test]
+fn random_graphs_make_every_fusion_fire() {
+    let mut random = 1u64;
+    let mut draw = move || {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize
+    };
+    let mut fired = std::collections::BTreeMap::new();
+    for _ in 0..400 {
+        let picks: Vec<Pick> =
+            (0..40).map(|_| (draw() as u8, draw(), draw(), draw(), draw() % 2 == 0)).collect();
+        let mut func = random_func(&picks);
+        let target = TargetInfo::everything();
+        let report = run_func(&mut func, &default_pipeline(), &mut Options::default(), &target);
+        for pass in report.expect("the pipeline runs").passes {
+            *fired.entry(pass.pass).or_insert(0) += pass.fired;
+        }
+    }
+    assert!(fired.values().all(|&n| n > 0), "{fired:?}");
+}
