@@ -87,8 +87,9 @@ fn a_prompt_can_be_scored_without_an_answer() {
 
 #[test]
 fn a_preempted_prompt_is_reported_once() {
-    // While the first decodes, the second's prompt takes the last blocks and is preempted.
-    let model = FakeModel { blocks: 14, max_context: 112, ..FakeModel::default() };
+    // While the second's prompt is fed in pieces of 4, the first takes the two blocks that are left.
+    let model =
+        FakeModel { blocks: 14, max_context: 112, prefill_rows: vec![4], ..FakeModel::default() };
     let mut engine = engine(&model);
     let (one, _open) = request(0, &[3; 7], 90);
     engine.add(one).unwrap();
@@ -99,8 +100,11 @@ fn a_preempted_prompt_is_reported_once() {
     let (mut scored, collected) = request(1, &prompt, 20);
     scored.logprobs = LogprobOptions { output: true, prompt_from: Some(0), top_n: 1 };
     engine.add(scored).unwrap();
+    while engine.stats().preemptions_total == 0 {
+        assert!(collected.events().is_empty(), "preempted before the prompt is reported");
+        engine.step().unwrap();
+    }
     finish(&mut engine);
-    assert!(engine.stats().preemptions_total > 0);
     let events = collected.events();
     let prompts = events.iter().filter(|e| matches!(e, TokenEvent::Prompt { .. })).count();
     assert_eq!(prompts, 1);

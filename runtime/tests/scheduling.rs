@@ -288,3 +288,24 @@ fn a_client_that_leaves_frees_its_blocks_within_a_step() {
     assert_eq!(stats.free_blocks, stats.total_blocks);
     assert_eq!((stats.requests_aborted_total, stats.running), (1, 0));
 }
+
+#[test]
+fn every_token_is_drawn_anew_and_from_the_seed() {
+    let model = FakeModel::default();
+    let run = |id, seed| {
+        let mut engine = engine(&model);
+        let (mut one, collected) = request(id, &[5, 6], 60);
+        // Nearly uniform: one random number for all would choose nearly the same id every time.
+        one.sampling = Sampling { temperature: 1000.0, seed, ..Sampling::default() };
+        engine.add(one).unwrap();
+        finish(&mut engine);
+        collected.tokens()
+    };
+    let mut distinct = run(0, Some(1));
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert!(distinct.len() > 40, "{distinct:?}");
+    assert_eq!(run(0, Some(1)), run(7, Some(1)));
+    assert_ne!(run(0, Some(1)), run(0, Some(2)));
+    assert_ne!(run(0, None), run(7, None), "without a seed, requests differ");
+}
