@@ -1,8 +1,8 @@
 //! The HTTP server: OpenAI endpoints and the `/generate` family over an engine.
 //!
 //! A handler reads a request field by field, turns text into tokens, submits, and writes what the
-//! engine sends back; it holds no lock and does no inference. `router` is a plain service, so
-//! tests call it without a port; [`serve`] and [`serve_blocking`] put it on one.
+//! engine sends back; it holds no lock and does no inference. [`router()`] is a plain service, so
+//! tests call it without a port; [`serve()`] and [`serve_blocking`] put it on one.
 
 #![forbid(unsafe_code)]
 

@@ -12,6 +12,9 @@ pub(crate) const MAX_N: usize = 128;
 /// The most alternatives to report for a position.
 const MAX_TOP_LOGPROBS: usize = 128;
 
+/// Temperatures below this are greedy: logits divided by them would not be finite.
+const MIN_TEMPERATURE: f32 = 1e-6;
+
 /// How the answers to a prompt are generated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Params {
@@ -114,9 +117,10 @@ fn sampling(
     };
     let base = Sampling::default();
     let penalty = defaults.repetition_penalty.unwrap_or(base.repetition_penalty);
+    let temperature: f32 =
+        fields.get_or("temperature", defaults.temperature.unwrap_or(base.temperature))?;
     Ok(Sampling {
-        temperature: fields
-            .get_or("temperature", defaults.temperature.unwrap_or(base.temperature))?,
+        temperature: if (0.0..MIN_TEMPERATURE).contains(&temperature) { 0.0 } else { temperature },
         top_k,
         top_p: fields.get_or("top_p", defaults.top_p.unwrap_or(base.top_p))?,
         min_p: fields.get_or("min_p", defaults.min_p.unwrap_or(base.min_p))?,
@@ -201,6 +205,12 @@ mod tests {
         ] {
             assert_eq!(take(json).unwrap_err().to_string(), text);
         }
+    }
+
+    #[test]
+    fn hardly_any_temperature_is_greedy() {
+        assert_eq!(take(r#"{"temperature": 1e-30}"#).unwrap().sampling.temperature, 0.0);
+        assert_eq!(take(r#"{"temperature": 0.01}"#).unwrap().sampling.temperature, 0.01);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum ServeError {
 }
 
 /// Serves until a signal to stop or the engine's end, on threads of its own; blocks the caller. See
-/// [`serve`].
+/// [`serve()`].
 ///
 /// # Errors
 /// [`ServeError`].
@@ -118,6 +118,7 @@ pub async fn serve(
     if tokio::time::timeout(CLOSE_TIMEOUT, server).await.is_err() {
         tracing::warn!("some connections stayed open and are cut");
     }
+    tracing::info!("stopped");
     failure.map_or(Ok(()), |why| Err(ServeError::Engine(why)))
 }
 
