@@ -1,0 +1,216 @@
+//! Matrix products and attention at the shapes of Qwen2.5-0.5B, as shares of what the machine can
+//! do: `cargo bench -p precast-benches --bench kernels [-- INSTRUCTION_SET] [-- THREADS]`.
+
+use anyhow::Context;
+use artifact::{BufferRef, Scalar, Space};
+use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet};
+use hal::{Device, MemoryRequest};
+use precast_benches::probe::{Peak, median, peak_flops, read_bandwidth};
+use std::io::{BufWriter, Write};
+use std::sync::Arc;
+use std::time::Instant;
+use tensor::{DType, MappedFile, layout::Panels};
+
+/// Weights that a pass reads: more than caches hold, so that none are warm.
+const WEIGHT_BYTES: u64 = 1 << 30;
+/// Operations of a pass that is bound by arithmetic.
+const PASS_FLOPS: f64 = 2e10;
+const REPEATS: usize = 5;
+const MOST_ROWS: u64 = 512;
+
+/// A matrix product.
+struct Shape {
+    what: &'static str,
+    kernel: &'static str,
+    k: u64,
+    /// Rows of the weight.
+    n: u64,
+    /// Outputs.
+    out: u64,
+}
+
+const SHAPES: [Shape; 5] = [
+    Shape { what: "qkv", kernel: "matmul_bias_bf16_f32", k: 896, n: 1152, out: 1152 },
+    Shape { what: "o", kernel: "matmul_bf16_f32", k: 896, n: 896, out: 896 },
+    Shape { what: "gate, up", kernel: "matmul_silu_mul_bf16_bf16", k: 896, n: 9728, out: 4864 },
+    Shape { what: "down", kernel: "matmul_bf16_f32", k: 4864, n: 896, out: 896 },
+    Shape { what: "head", kernel: "matmul_bf16_f32", k: 896, n: 151_936, out: 151_936 },
+];
+
+fn main() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let instruction_set = words.iter().find_map(|w| w.parse::<InstructionSet>().ok());
+    let threads = words.iter().find_map(|w| w.parse::<usize>().ok());
+    let options = CpuOptions { threads, instruction_set, ..CpuOptions::default() };
+    let mut device = CpuDevice::new(options)?;
+    let threads = device.threads();
+
+    println!("{}", device.name());
+    let bandwidth = read_bandwidth(threads);
+    println!("read bandwidth        {bandwidth:8.1} GB/s");
+    let mut peak = f64::MIN_POSITIVE;
+    for (name, kind) in
+        [("f32 multiply-add", Peak::F32MultiplyAdd), ("bf16 dot product", Peak::Bf16DotProduct)]
+    {
+        if let Some(flops) = peak_flops(kind, threads) {
+            println!("{name}      {flops:8.1} GFLOP/s");
+            peak = peak.max(flops);
+        }
+    }
+
+    let arena_bytes = 4 * MOST_ROWS * 151_936 + (32 << 20);
+    let request =
+        MemoryRequest { weights: weights()?, arena_bytes, state_bytes: ATTENTION_STATE_BYTES };
+    device.load(request)?;
+
+    println!(
+        "\n{:<10}{:>6}{:>12}{:>9}{:>9}{:>12}{:>9}",
+        "matmul", "T", "us", "GB/s", "share", "GFLOP/s", "share"
+    );
+    for shape in &SHAPES {
+        for t in [1, 8, 24, 128, 512] {
+            let (seconds, bytes, flops) = matmul(&mut device, shape, t)?;
+            let (read, done) = (bytes / seconds / 1e9, flops / seconds / 1e9);
+            println!(
+                "{:<10}{t:>6}{:>12.1}{read:>9.1}{:>8.0}%{done:>12.1}{:>8.0}%",
+                shape.what,
+                seconds * 1e6,
+                100.0 * read / bandwidth,
+                100.0 * done / peak,
+            );
+        }
+    }
+
+    println!(
+        "\n{:<16}{:>12}{:>9}{:>9}{:>12}{:>9}",
+        "attention", "us", "GB/s", "share", "GFLOP/s", "share"
+    );
+    for (what, sequences, rows) in
+        [("decode 1", 1, 1), ("decode 24", 24, 1), ("prefill 512", 1, 512)]
+    {
+        let (seconds, bytes, flops) = attention(&mut device, sequences, rows)?;
+        let (read, done) = (bytes / seconds / 1e9, flops / seconds / 1e9);
+        println!(
+            "{what:<16}{:>12.1}{read:>9.1}{:>8.0}%{done:>12.1}{:>8.0}%",
+            seconds * 1e6,
+            100.0 * read / bandwidth,
+            100.0 * done / peak,
+        );
+    }
+    Ok(())
+}
+
+/// A file of random bf16 numbers between -1 and 1, mapped and then unlinked.
+fn weights() -> anyhow::Result<Arc<MappedFile>> {
+    let path = std::env::temp_dir().join(format!("precast-bench-{}", std::process::id()));
+    let write = || -> std::io::Result<MappedFile> {
+        let mut file = BufWriter::with_capacity(1 << 20, std::fs::File::create(&path)?);
+        let mut state = 1u32;
+        let mut block = vec![0u8; 1 << 20];
+        for _ in 0..WEIGHT_BYTES >> 20 {
+            for pair in block.chunks_exact_mut(2) {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                // Sign, an exponent just below 1 and the mantissa.
+                let bits = (state >> 16) as u16 & 0x807f | 0x3e80;
+                pair.copy_from_slice(&bits.to_le_bytes());
+            }
+            file.write_all(&block)?;
+        }
+        file.flush()?;
+        MappedFile::open(&path)
+    };
+    let mapped = write().with_context(|| format!("writing {}", path.display()));
+    // It may not exist; the mapping keeps the bytes when it does.
+    let _ = std::fs::remove_file(&path);
+    Ok(Arc::new(mapped?))
+}
+
+fn arena(offset: u64, bytes: u64) -> BufferRef {
+    BufferRef { space: Space::Arena, offset, bytes }
+}
+
+fn ints(values: &[u64]) -> Vec<Scalar> {
+    values.iter().map(|&v| Scalar::Int(v)).collect()
+}
+
+/// Median seconds of a replay, after one to warm up.
+fn time(device: &mut CpuDevice, graph: &<CpuDevice as Device>::Graph) -> anyhow::Result<f64> {
+    device.replay(graph)?;
+    let mut times = Vec::new();
+    for _ in 0..REPEATS {
+        let began = Instant::now();
+        device.replay(graph)?;
+        times.push(began.elapsed().as_secs_f64());
+    }
+    Ok(median(times))
+}
+
+/// Seconds, bytes of weights and operations of one product.
+fn matmul(device: &mut CpuDevice, shape: &Shape, t: u64) -> anyhow::Result<(f64, f64, f64)> {
+    let bytes = Panels::new(shape.n, shape.k, DType::BF16).padded_len() * 2;
+    let flops = 2.0 * (t * shape.n * shape.k) as f64;
+    let calls = (WEIGHT_BYTES / bytes).min((PASS_FLOPS / flops).ceil() as u64).max(1);
+    let x = arena(0, 2 * t * shape.k);
+    let bias = arena(16 << 20, 4 * shape.n);
+    let out = arena(32 << 20, 4 * t * shape.out);
+    device.begin_capture()?;
+    for call in 0..calls {
+        let weight = BufferRef { space: Space::Weights, offset: call * bytes, bytes };
+        let args = match shape.kernel.contains("bias") {
+            true => vec![x, weight, bias, out],
+            false => vec![x, weight, out],
+        };
+        let scalars = ints(&[t, shape.out, shape.k, shape.k, shape.out]);
+        device.launch(shape.kernel, &args, &scalars)?;
+    }
+    let graph = device.end_capture()?;
+    let seconds = time(device, &graph)? / calls as f64;
+    Ok((seconds, bytes as f64, flops))
+}
+
+const HEADS: u64 = 14;
+const KV_HEADS: u64 = 2;
+const HEAD: u64 = 64;
+const CONTEXT: u64 = 512;
+const BLOCK_TOKENS: u64 = 16;
+const BLOCKS: u64 = CONTEXT / BLOCK_TOKENS;
+/// Keys and values of one sequence in one layer.
+const SEQUENCE_BYTES: u64 = 2 * CONTEXT * KV_HEADS * HEAD * 2;
+/// More than caches hold.
+const ATTENTION_STATE_BYTES: u64 = 1 << 30;
+
+/// Seconds, bytes of keys and values and operations of one call: the last `rows` tokens of
+/// `sequences` contexts.
+fn attention(device: &mut CpuDevice, sequences: u64, rows: u64) -> anyhow::Result<(f64, f64, f64)> {
+    let (t, n) = (sequences * rows, HEADS * HEAD);
+    let table: Vec<u8> = (0..sequences * BLOCKS).flat_map(|b| (b as i32).to_le_bytes()).collect();
+    let contexts = || (0..t).map(|r| CONTEXT - rows + r % rows + 1);
+    let positions: Vec<u8> = contexts().flat_map(|c| (c as i32 - 1).to_le_bytes()).collect();
+    let q = arena(0, 4 * t * n);
+    let (table_at, positions_at) =
+        (arena(8 << 20, table.len() as u64), arena(9 << 20, positions.len() as u64));
+    let out = arena(32 << 20, 2 * t * n);
+    device.write(table_at, &table);
+    device.write(positions_at, &positions);
+    let mut scalars = ints(&[t, sequences, BLOCKS, HEADS, KV_HEADS, HEAD, BLOCK_TOKENS]);
+    scalars.push(Scalar::Float(0.125));
+    scalars.extend(ints(&[n, n]));
+
+    let bytes = sequences * SEQUENCE_BYTES;
+    let flops = (4 * n * contexts().sum::<u64>()) as f64;
+    let calls = (ATTENTION_STATE_BYTES / bytes).min((PASS_FLOPS / flops).ceil() as u64).max(1);
+    device.begin_capture()?;
+    for call in 0..calls {
+        let state = BufferRef { space: Space::State, offset: call * bytes, bytes };
+        let args = [q, state, table_at, positions_at, out];
+        device.launch("attention_bf16_bf16", &args, &scalars)?;
+    }
+    let graph = device.end_capture()?;
+    // Memory that was never written is one page of zeros that is always in the cache.
+    for at in (0..calls * bytes).step_by(1 << 20) {
+        let part = BufferRef { space: Space::State, offset: at, bytes: 1 << 20 };
+        device.write(part, &vec![0; (1 << 20).min((calls * bytes - at) as usize)]);
+    }
+    let seconds = time(device, &graph)? / calls as f64;
+    Ok((seconds, bytes as f64, flops))
+}
