@@ -28,7 +28,9 @@ pub enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Checkpoint to artifact: lower, fuse, specialise, place, pack.
-    #[command(after_help = "Example:\n  precast compile --model demo --graph-bs 8 16 24 --out artifacts/demo")]
+    #[command(
+        after_help = "Example:\n  precast compile --model demo --graph-bs 8 16 24 --out artifacts/demo"
+    )]
     Compile(CompileArgs),
     /// Serve an artifact over HTTP.
     #[command(after_help = "Example:\n  precast serve artifacts/demo --port 8000")]
@@ -37,13 +39,17 @@ pub enum Command {
     #[command(after_help = "Example:\n  precast run demo")]
     Run(RunArgs),
     /// One completion on the terminal, streamed.
-    #[command(after_help = "Example:\n  precast generate artifacts/demo --prompt 'What is a bucket?'")]
+    #[command(
+        after_help = "Example:\n  precast generate artifacts/demo --prompt 'What is a bucket?'"
+    )]
     Generate(GenerateArgs),
     /// What is inside an artifact.
     #[command(after_help = "Example:\n  precast inspect artifacts/demo --ir decode")]
     Inspect(InspectArgs),
     /// Run passes on text IR and print the result.
-    #[command(after_help = "Example:\n  precast opt layer.ir --passes fuse-add-rms-norm --check-numerics")]
+    #[command(
+        after_help = "Example:\n  precast opt layer.ir --passes fuse-add-rms-norm --check-numerics"
+    )]
     Opt(OptArgs),
 }
 

@@ -10,13 +10,7 @@ use codegen_cpu::target::{CpuTarget, KV_BLOCK_TOKENS};
 use compiler::{KvBudget, Options, Prepared};
 use ir::DType;
 use models::{BuildOptions, Checkpoint, Precision};
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    io::IsTerminal,
-    path::Path,
-    time::Instant,
-};
+use std::{collections::BTreeMap, fmt::Write as _, io::IsTerminal, path::Path, time::Instant};
 
 /// Files of a checkpoint that travel along.
 const FILES: [&str; 5] = [
@@ -67,8 +61,7 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
     let mut recorder = |staging: &Path| record(staging).map_err(|e| format!("{e:#}"));
     let recorder: Option<compiler::Recorder<'_>> =
         if args.no_record { None } else { Some(&mut recorder) };
-    let manifest =
-        prepared.write(&source, &args.out, &mut |bytes| progress.at(bytes), recorder)?;
+    let manifest = prepared.write(&source, &args.out, &mut |bytes| progress.at(bytes), recorder)?;
     tracing::info!(
         "wrote {} in {:.1} s: {} plans, {} of weights",
         args.out.display(),

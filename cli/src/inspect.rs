@@ -9,9 +9,9 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let artifact = Artifact::open(&args.artifact)?;
     let manifest = artifact.manifest();
     let text = |path: &str| -> anyhow::Result<String> {
-        let bytes = artifact.file(path)?.with_context(|| {
-            format!("{}: no {path} in this artifact", args.artifact.display())
-        })?;
+        let bytes = artifact
+            .file(path)?
+            .with_context(|| format!("{}: no {path} in this artifact", args.artifact.display()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     if args.json {

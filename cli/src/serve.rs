@@ -76,9 +76,8 @@ pub fn start(
     let artifact = Artifact::open(path)?;
     // The tokenizer of a large vocabulary takes as long to build as the engine: do both at once.
     let (model, engine) = std::thread::scope(|scope| {
-        let model = scope.spawn(|| {
-            server::Model::from_artifact(&artifact, http.served_model_name.as_deref())
-        });
+        let model = scope
+            .spawn(|| server::Model::from_artifact(&artifact, http.served_model_name.as_deref()));
         let options = EngineOptions {
             max_running_requests,
             max_queued_requests: Some(http.max_queued_requests),

@@ -141,9 +141,9 @@ impl Server {
     /// The value of a metric without labels.
     pub fn metric(&self, name: &str) -> f64 {
         let (_, text) = self.get("/metrics");
-        let line = text.lines().find(|l| {
-            l.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']))
-        });
+        let line = text
+            .lines()
+            .find(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
         line.and_then(|l| l.rsplit(' ').next())
             .and_then(|v| v.parse().ok())
             .unwrap_or_else(|| panic!("no metric {name}"))

@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: compiling fixtures, running the program, speaking HTTP, and the
 //! recorded outputs to compare with.
 
+pub mod engine;
 pub mod http;
 pub mod oracle;
 
@@ -35,4 +36,19 @@ pub fn compile(program: &str, model: &Path, out: &Path, options: &str) {
     args.extend(options.split_whitespace().map(OsStr::new));
     let output = precast(program, args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Compiles `model` into `out` in this process; `options` are words as on the command line.
+///
+/// # Panics
+/// When compiling fails.
+pub fn compile_here(model: &Path, out: &Path, options: &str) -> artifact::Artifact {
+    let words = ["precast", "compile", "--model", model.to_str().expect("a plain path"), "--out"];
+    let words = words.into_iter().chain([out.to_str().expect("a plain path")]);
+    let line = words.chain(options.split_whitespace()).map(Into::into);
+    let cli::Command::Compile(args) = cli::parse(line).expect("the options parse").command else {
+        unreachable!("the command is `compile`")
+    };
+    cli::compile(&args).expect("the model compiles");
+    artifact::Artifact::open(out).expect("compile wrote an artifact")
 }

@@ -150,7 +150,11 @@ fn damage_is_refused_with_the_file_and_the_remedy() {
     for (from, to, said) in [
         ("\"format_version\": 1", "\"format_version\": 99", "format 99"),
         ("\"device\": \"cpu\"", "\"device\": \"ascend910b\"", "compiled for device ascend910b"),
-        ("\"instruction_set\": \"portable\"", "\"instruction_set\": \"sve2\"", "instruction set sve2"),
+        (
+            "\"instruction_set\": \"portable\"",
+            "\"instruction_set\": \"sve2\"",
+            "instruction set sve2",
+        ),
         ("\"kv_block_tokens\": 16", "\"kv_block_tokens\": 128", "KV block size 128"),
         ("\"tensor_parallel\": 1", "\"tensor_parallel\": 8", "tensor parallel size 8"),
         ("\"format_version\"", "\"former_version\"", "format_version"),

@@ -1,5 +1,6 @@
 //! The served model computes what Hugging Face transformers computes, seen through HTTP alone.
 
+use codegen_cpu::InstructionSet;
 use precast_tests::{
     compile, fixture,
     http::Server,
@@ -23,11 +24,11 @@ struct Served {
     _dir: TempDir,
 }
 
-fn serve(name: &str, dtype: &str) -> Served {
+fn serve(name: &str, dtype: &str, options: &str) -> Served {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("artifact");
     compile(PRECAST, &fixture(name), &out, &format!("{OPTIONS} --dtype {dtype}"));
-    let server = Server::start(PRECAST, &out, "");
+    let server = Server::start(PRECAST, &out, options);
     Served { server, oracle: Oracle::open(&fixture(name)), _dir: dir }
 }
 
@@ -71,38 +72,45 @@ fn after_position(answer: &Value, i: usize, prompt_len: usize) -> Vec<(f32, usiz
 #[test]
 fn f32_tokens_and_logprobs_are_those_of_the_oracle() {
     for name in FIXTURES {
-        let Served { server, oracle, .. } = serve(name, "f32");
-        for prompt_name in ["a", "b"] {
-            let prompt = oracle.ids(&format!("input_ids_{prompt_name}"));
-            let answer = generate(&server, &prompt, TOP);
-            assert_eq!(ids(&answer), oracle.ids(&format!("gen_ids_f32_{prompt_name}")), "{name}");
+        for set in InstructionSet::available() {
+            compare_f32(name, set);
+        }
+    }
+}
 
-            // A log-probability is a logit minus a sum of all, so it may be off twice as far.
-            let logits = oracle.floats(&format!("logits_f32_{prompt_name}"));
-            for i in 0..prompt.len() {
-                let bound = 2.0 * 2e-4 * logits.largest(i);
-                let expected = logits.log_softmax(i);
-                for (got, token) in after_position(&answer, i, prompt.len()) {
-                    let want = expected[token];
-                    assert!((got - want).abs() <= bound, "{name} position {i}: {got} {want}");
-                }
-            }
-            let given = triples_of_prompt(&answer);
-            for (i, (got, token)) in given.iter().enumerate() {
-                assert_eq!(*token, prompt[i + 1] as usize);
-                let want = logits.log_softmax(i)[*token];
-                assert!((got - want).abs() <= 4e-4 * logits.largest(i), "{name} {i}: {got} {want}");
-            }
+fn compare_f32(name: &str, set: InstructionSet) {
+    let options = format!("--instruction-set {set}");
+    let Served { server, oracle, .. } = serve(name, "f32", &options);
+    for prompt_name in ["a", "b"] {
+        let prompt = oracle.ids(&format!("input_ids_{prompt_name}"));
+        let answer = generate(&server, &prompt, TOP);
+        assert_eq!(ids(&answer), oracle.ids(&format!("gen_ids_f32_{prompt_name}")), "{name}");
 
-            let top_ids = oracle.ids(&format!("gen_top5_ids_f32_{prompt_name}"));
-            let top = oracle.floats(&format!("gen_top5_logprobs_f32_{prompt_name}"));
-            for step in 0..STEPS {
-                let got = triples(&answer["meta_info"]["output_top_logprobs"][step]);
-                for k in 0..5 {
-                    let (logprob, token) = got[k];
-                    assert!((logprob - top.row(step)[k]).abs() < 2e-3, "{name} step {step}");
-                    assert_eq!(token as u32, top_ids[step * 5 + k], "{name} step {step}");
-                }
+        // A log-probability is a logit minus a sum of all, so it may be off twice as far.
+        let logits = oracle.floats(&format!("logits_f32_{prompt_name}"));
+        for i in 0..prompt.len() {
+            let bound = 2.0 * 2e-4 * logits.largest(i);
+            let expected = logits.log_softmax(i);
+            for (got, token) in after_position(&answer, i, prompt.len()) {
+                let want = expected[token];
+                assert!((got - want).abs() <= bound, "{name} position {i}: {got} {want}");
+            }
+        }
+        let given = triples_of_prompt(&answer);
+        for (i, (got, token)) in given.iter().enumerate() {
+            assert_eq!(*token, prompt[i + 1] as usize);
+            let want = logits.log_softmax(i)[*token];
+            assert!((got - want).abs() <= 4e-4 * logits.largest(i), "{name} {i}: {got} {want}");
+        }
+
+        let top_ids = oracle.ids(&format!("gen_top5_ids_f32_{prompt_name}"));
+        let top = oracle.floats(&format!("gen_top5_logprobs_f32_{prompt_name}"));
+        for step in 0..STEPS {
+            let got = triples(&answer["meta_info"]["output_top_logprobs"][step]);
+            for k in 0..5 {
+                let (logprob, token) = got[k];
+                assert!((logprob - top.row(step)[k]).abs() < 2e-3, "{name} step {step}");
+                assert_eq!(token as u32, top_ids[step * 5 + k], "{name} step {step}");
             }
         }
     }
@@ -126,8 +134,10 @@ fn distance(rows: &[Vec<(f32, usize)>], reference: &Matrix) -> f64 {
 
 #[test]
 fn bf16_is_as_close_to_f32_as_the_oracles_own_bf16() {
-    for name in FIXTURES {
-        let Served { server, oracle, .. } = serve(name, "bf16");
+    let sets = InstructionSet::available();
+    for (name, set) in FIXTURES.iter().flat_map(|n| sets.iter().map(move |s| (n, s))) {
+        let Served { server, oracle, .. } =
+            serve(name, "bf16", &format!("--instruction-set {set}"));
         for prompt_name in ["a", "b"] {
             let prompt = oracle.ids(&format!("input_ids_{prompt_name}"));
             let answer = generate(&server, &prompt, TOP);
@@ -145,7 +155,7 @@ fn bf16_is_as_close_to_f32_as_the_oracles_own_bf16() {
                 })
                 .collect();
             let (ours, theirs) = (distance(&ours, &exact), distance(&theirs, &exact));
-            println!("{name} {prompt_name}: {ours:.5}, transformers {theirs:.5}");
+            println!("{name} {set} {prompt_name}: {ours:.5}, transformers {theirs:.5}");
             assert!(ours <= 1.25 * theirs, "{name} {prompt_name}: {ours} against {theirs}");
         }
     }
@@ -155,7 +165,7 @@ fn bf16_is_as_close_to_f32_as_the_oracles_own_bf16() {
 #[test]
 fn a_batch_of_mixed_lengths_equals_single_runs() {
     for name in FIXTURES {
-        let Served { server, oracle, .. } = serve(name, "bf16");
+        let Served { server, oracle, .. } = serve(name, "bf16", "");
         let long = oracle.ids("input_ids_a");
         let prompts: Vec<&[u32]> = (1..9).map(|n| &long[..n * 5 - 2]).collect();
         let alone: Vec<Value> = prompts.iter().map(|p| generate(&server, p, 3)).collect();

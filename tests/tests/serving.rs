@@ -62,9 +62,12 @@ fn preempted_requests_go_on_as_if_nothing_happened() {
     let bodies: Vec<Value> =
         prompts().iter().zip(0..).map(|(p, seed)| body(p, 128 - p.len(), seed)).collect();
     let alone: Vec<Value> = bodies.iter().map(|b| server.ask("/generate", b)).collect();
-    let before = server.metric("sglang:num_retracted_reqs");
+    let before = server.metric("sglang:num_retractions_total");
     let crowded = together(&server, &bodies);
-    assert!(server.metric("sglang:num_retracted_reqs") > before, "the pool is too small for all");
+    assert!(
+        server.metric("sglang:num_retractions_total") > before,
+        "the pool is too small for all"
+    );
     for (a, b) in alone.iter().zip(&crowded) {
         assert_eq!(outputs(a), outputs(b));
     }
@@ -134,10 +137,14 @@ fn nothing_a_client_sends_stops_the_engine() {
     let chat = "/v1/chat/completions";
     let hostile = [
         ("/generate", json!({"input_ids": []}), ""),
-        ("/generate", json!({"input_ids": [99999]}), "input_ids"),
+        ("/generate", json!({"input_ids": [99999]}), "99999"),
         ("/generate", json!({"input_ids": [-1]}), "input_ids"),
         ("/generate", json!({"text": "x", "sampling_params": {"top_p": 0}}), "top_p"),
-        ("/generate", json!({"text": "x", "sampling_params": {"temperature": "hot"}}), "temperature"),
+        (
+            "/generate",
+            json!({"text": "x", "sampling_params": {"temperature": "hot"}}),
+            "temperature",
+        ),
         ("/generate", json!({"text": "word ".repeat(400)}), ""),
         ("/v1/completions", json!({"prompt": "x", "max_tokens": -1}), "max_tokens"),
         ("/v1/completions", json!({"prompt": {"a": 1}}), "prompt"),

@@ -13,7 +13,9 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            eprintln!("usage: cargo xtask crates    print the table of crates for docs/architecture.md");
+            eprintln!(
+                "usage: cargo xtask crates    print the table of crates for docs/architecture.md"
+            );
             ExitCode::from(2)
         }
     }

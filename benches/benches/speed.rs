@@ -1,0 +1,185 @@
+//! Decode and prefill speed of a released shape with random weights, as fractions of what this
+//! machine's memory and arithmetic allow, measured in the same run.
+//!
+//! `cargo bench --bench speed -- [qwen2.5-0.5b|qwen3-0.6b] [--graph-bs N]...`
+
+use anyhow::Context;
+use artifact::{Artifact, Manifest};
+use benches::{
+    checkpoint::{Shape, write_random},
+    probe::{Peak, median, peak_flops, read_bandwidth},
+};
+use cli::{Command, EngineArgs, load_engine, parse};
+use codegen_cpu::CpuDevice;
+use runtime::{
+    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome, TokenEvent,
+    TokenSink,
+};
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+const THREADS: usize = 2;
+/// Alternating runs of which the median counts.
+const RUNS: usize = 5;
+const PROMPT: usize = 512;
+const STEPS: usize = 24;
+
+struct Ignore;
+
+impl TokenSink for Ignore {
+    fn push(&mut self, _: TokenEvent) -> bool {
+        true
+    }
+    fn is_open(&self) -> bool {
+        true
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let name = args.first().map_or("qwen2.5-0.5b", String::as_str);
+    let shape = match name {
+        "qwen2.5-0.5b" => Shape::qwen2_5_0_5b(),
+        "qwen3-0.6b" => Shape::qwen3_0_6b(),
+        other => anyhow::bail!("`{other}` is no shape; use qwen2.5-0.5b or qwen3-0.6b"),
+    };
+    let artifact = artifact(name, &shape)?;
+    let options = EngineOptions::default();
+    let engine_args = EngineArgs { threads: Some(THREADS as u32), ..EngineArgs::default() };
+    let mut engine = load_engine(&artifact, &engine_args, options, false)?;
+    println!("{name}, {}", engine.device_name());
+    let m = artifact.manifest();
+
+    println!("prefill of {PROMPT} tokens");
+    let flops = prefill_flops(&shape, PROMPT as f64);
+    let mut rows = Vec::new();
+    for run in 0..RUNS {
+        let peak = best_peak()?;
+        let seconds = prefill(&mut engine, run)?;
+        rows.push((PROMPT as f64 / seconds, flops / seconds / 1e9, peak));
+    }
+    report("GFLOP/s", &rows);
+
+    for batch in [1, 8, 16, 24] {
+        println!("decode, batch {batch}, context about {PROMPT}");
+        let bytes = decode_bytes(m, batch);
+        let mut rows = Vec::new();
+        for run in 0..RUNS {
+            let bandwidth = read_bandwidth(THREADS);
+            let seconds = decode(&mut engine, batch, run)?;
+            rows.push((batch as f64 / seconds, bytes / seconds / 1e9, bandwidth));
+        }
+        report("GB/s", &rows);
+    }
+    Ok(())
+}
+
+/// Tokens per second, the rate that matters, and its limit: medians, and the median of the ratios.
+fn report(unit: &str, rows: &[(f64, f64, f64)]) {
+    let column = |f: &dyn Fn(&(f64, f64, f64)) -> f64| median(rows.iter().map(f).collect());
+    println!(
+        "  {:>8.1} tok/s   {:>7.1} {unit} of {:>7.1}   ratio {:.2}",
+        column(&|r| r.0),
+        column(&|r| r.1),
+        column(&|r| r.2),
+        column(&|r| r.1 / r.2),
+    );
+}
+
+/// The compiled shape, made once and kept below the target directory.
+fn artifact(name: &str, shape: &Shape) -> anyhow::Result<Artifact> {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (model, out) = (root.join(name), root.join(format!("{name}-artifact")));
+    if !model.join("config.json").exists() {
+        std::fs::create_dir_all(&model)?;
+        write_random(&model, shape, 1)?;
+    }
+    let words = "--graph-bs 1 8 16 24 --max-context 2048 --prefill-chunks 64 512 --kv-blocks 1024";
+    compile(&model, &out, words)?;
+    Ok(Artifact::open(&out)?)
+}
+
+fn compile(model: &Path, out: &PathBuf, words: &str) -> anyhow::Result<()> {
+    let mut line = vec!["precast".into(), "compile".into(), "--model".into(), model.into()];
+    line.extend(["--out".into(), out.into(), "--no-record".into()]);
+    line.extend(words.split(' ').map(Into::into));
+    let Command::Compile(args) = parse(line)?.command else { anyhow::bail!("not a compile") };
+    cli::compile(&args)?.context("compiled").map(|_| ())
+}
+
+fn add(
+    engine: &mut Engine<CpuDevice>,
+    id: u64,
+    prompt: usize,
+    tokens: usize,
+) -> anyhow::Result<()> {
+    engine.add(Request {
+        id: RequestId(id),
+        prompt: (0..prompt as u64).map(|i| ((i * 31 + id * 17) % 256) as u32).collect(),
+        sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+        max_tokens: tokens,
+        min_tokens: 0,
+        stop_token_ids: Vec::new(),
+        ignore_eos: true,
+        logprobs: LogprobOptions::default(),
+        arrival: Instant::now(),
+        sink: Box::new(Ignore),
+    })?;
+    Ok(())
+}
+
+/// Seconds from a waiting prompt to its first token.
+fn prefill(engine: &mut Engine<CpuDevice>, run: usize) -> anyhow::Result<f64> {
+    add(engine, run as u64, PROMPT, 1)?;
+    let start = Instant::now();
+    engine.step()?;
+    let seconds = start.elapsed().as_secs_f64();
+    anyhow::ensure!(engine.step()? == StepOutcome::Idle, "one chunk and one token end the request");
+    Ok(seconds)
+}
+
+/// Median seconds of a decode step over `batch` sequences.
+fn decode(engine: &mut Engine<CpuDevice>, batch: usize, run: usize) -> anyhow::Result<f64> {
+    for i in 0..batch {
+        // Different prompts of one length: no sequence is behind the others.
+        add(engine, (run * batch + i) as u64, PROMPT, STEPS + batch + 1)?;
+    }
+    let mut steps = Vec::new();
+    loop {
+        let start = Instant::now();
+        match engine.step()? {
+            StepOutcome::Idle => break,
+            StepOutcome::Decode { rows } if rows as usize == batch => {
+                steps.push(start.elapsed().as_secs_f64());
+            }
+            _ => {}
+        }
+    }
+    Ok(median(steps))
+}
+
+/// The best rate of multiply-accumulates on bf16 values outside matrix tiles.
+fn best_peak() -> anyhow::Result<f64> {
+    [Peak::F32MultiplyAdd, Peak::Bf16DotProduct]
+        .into_iter()
+        .filter_map(|p| peak_flops(p, THREADS))
+        .reduce(f64::max)
+        .context("a vector unit")
+}
+
+/// Bytes a decode step reads at least: every weight once and the keys and values of each context.
+fn decode_bytes(m: &Manifest, batch: usize) -> f64 {
+    let context = (PROMPT + STEPS / 2) as f64;
+    m.memory.weights_bytes as f64 + batch as f64 * context * m.kv.bytes_per_token as f64
+}
+
+/// Operations of a prefill: the layers for every token, causal attention, the head once.
+fn prefill_flops(s: &Shape, tokens: f64) -> f64 {
+    let (h, i, d) = (s.hidden as f64, s.intermediate as f64, s.head_dim as f64);
+    let (q, kv) = (s.heads as f64 * d, s.kv_heads as f64 * d);
+    let weights = s.layers as f64 * (h * (q + 2.0 * kv) + q * h + 3.0 * h * i);
+    let attention = s.layers as f64 * 2.0 * 2.0 * q * tokens * (tokens + 1.0) / 2.0;
+    2.0 * weights * tokens + attention + 2.0 * h * s.vocab_size as f64
+}

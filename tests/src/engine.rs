@@ -1,0 +1,66 @@
+//! Driving an engine without a server.
+
+use artifact::Artifact;
+use codegen_cpu::CpuDevice;
+use runtime::{
+    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, TokenEvent, TokenSink,
+};
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+/// The tokens of a request with their log-probabilities, as they come.
+#[derive(Clone, Default)]
+pub struct Output(Arc<Mutex<Vec<(u32, f32)>>>);
+
+impl Output {
+    /// Room for `tokens` tokens, so that taking one does not allocate.
+    pub fn with_capacity(tokens: usize) -> Self {
+        Self(Arc::new(Mutex::new(Vec::with_capacity(tokens))))
+    }
+
+    /// What has come so far.
+    pub fn tokens(&self) -> Vec<(u32, f32)> {
+        self.0.lock().expect("no holder panics").clone()
+    }
+}
+
+impl TokenSink for Output {
+    fn push(&mut self, event: TokenEvent) -> bool {
+        if let TokenEvent::Token { token, logprob, .. } = event {
+            let logprob = logprob.and_then(|l| l.logprob).unwrap_or(0.0);
+            self.0.lock().expect("no holder panics").push((token, logprob));
+        }
+        true
+    }
+    fn is_open(&self) -> bool {
+        true
+    }
+}
+
+/// An engine on this machine's CPU.
+///
+/// # Panics
+/// When the artifact does not load.
+pub fn load(artifact: &Artifact, threads: u32) -> Engine<CpuDevice> {
+    let args = cli::EngineArgs { threads: Some(threads), ..Default::default() };
+    let options = EngineOptions { max_running_requests: Some(64), ..Default::default() };
+    cli::load_engine(artifact, &args, options, false).expect("the artifact loads")
+}
+
+/// A request for `max_tokens` tokens after `prompt`, whose seed is its id.
+pub fn request(id: u64, prompt: &[u32], max_tokens: usize, output: &Output) -> Request {
+    Request {
+        id: RequestId(id),
+        prompt: prompt.to_vec(),
+        sampling: Sampling { temperature: 0.9, seed: Some(id), ..Sampling::default() },
+        max_tokens,
+        min_tokens: 0,
+        stop_token_ids: Vec::new(),
+        ignore_eos: true,
+        logprobs: LogprobOptions { output: true, ..LogprobOptions::default() },
+        arrival: Instant::now(),
+        sink: Box::new(output.clone()),
+    }
+}

@@ -1,0 +1,87 @@
+//! A request's tokens and log-probabilities depend on nothing but the request: not on its batch,
+//! bucket, padding, chunk lengths, threads, or on being preempted.
+
+use precast_tests::{
+    compile_here,
+    engine::{Output, load, request},
+    fixture,
+};
+use runtime::StepOutcome;
+use tempfile::TempDir;
+
+const REQUESTS: u64 = 24;
+
+/// Small numbers that follow from a seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+/// The prompt and length of request `id`.
+fn job(id: u64) -> (Vec<u32>, usize) {
+    let mut random = Random(id);
+    let len = 1 + random.below(60);
+    ((0..len).map(|_| random.below(478) as u32).collect(), 1 + random.below(40) as usize)
+}
+
+#[test]
+fn random_batches_equal_single_runs() {
+    for model in ["qwen2", "qwen3"] {
+        let dir = TempDir::new().unwrap();
+        let compile = |name: &str, options: &str| {
+            let options = format!("{options} --max-context 128 --no-record");
+            compile_here(&fixture(model), &dir.path().join(name), &options)
+        };
+        let plain = compile("plain", "--graph-bs 1 --prefill-chunks 64 --kv-blocks 64");
+        let mut engine = load(&plain, 1);
+        let alone: Vec<_> = (0..REQUESTS)
+            .map(|id| {
+                let (prompt, tokens) = job(id);
+                let output = Output::default();
+                engine.add(request(id, &prompt, tokens, &output)).unwrap();
+                while engine.step().unwrap() != StepOutcome::Idle {}
+                output.tokens()
+            })
+            .collect();
+
+        let (mut preemptions, mut largest) = (0, 0);
+        for (name, options) in [
+            ("a", "--graph-bs 1 3 8 --prefill-chunks 8 --kv-blocks 200 --context-tiers 32"),
+            ("b", "--graph-bs 4 5 --prefill-chunks 16 48 --kv-blocks 14"),
+        ] {
+            let artifact = compile(name, options);
+            for seed in 0..6 {
+                let mut random = Random(1000 + seed);
+                let mut engine = load(&artifact, 1 + (seed % 3) as u32);
+                let outputs: Vec<Output> = (0..REQUESTS).map(|_| Output::default()).collect();
+                let mut waiting: Vec<u64> = (0..REQUESTS).collect();
+                loop {
+                    for _ in 0..random.below(3).min(waiting.len() as u64) {
+                        let id = waiting.swap_remove(random.below(waiting.len() as u64) as usize);
+                        let (prompt, tokens) = job(id);
+                        let output = &outputs[id as usize];
+                        engine.add(request(id, &prompt, tokens, output)).unwrap();
+                    }
+                    match engine.step().unwrap() {
+                        StepOutcome::Idle if waiting.is_empty() => break,
+                        StepOutcome::Decode { rows } => largest = largest.max(rows),
+                        _ => {}
+                    }
+                }
+                preemptions += engine.stats().preemptions;
+                for (id, output) in outputs.iter().enumerate() {
+                    assert_eq!(output.tokens(), alone[id], "{model} {name} {seed} request {id}");
+                }
+            }
+        }
+        assert!(preemptions > 0, "14 blocks are too few for all");
+        assert!(largest > 5, "requests ran together");
+    }
+}
