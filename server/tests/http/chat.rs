@@ -86,7 +86,7 @@ async fn parts_variables_and_tools_reach_the_template() {
     ok(&app, PATH, body).await;
     let text = "<|im_start|>system\n# Tools\n\n<tools>\n\
         {\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {}}}\n</tools>\
-        <|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n\
+        <|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n\
         <tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>\n\
         <|im_start|>user\n<tool_response>\n2\n</tool_response><|im_end|>\n<|im_start|>assistant\n";
     assert_eq!(engine.last_seen().prompt, ids(text));
