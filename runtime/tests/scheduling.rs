@@ -2,7 +2,7 @@
 
 mod support;
 
-use precast_runtime::testing::{Collected, FakeModel};
+use precast_runtime::testing::{Collected, Failure, FakeModel};
 use precast_runtime::{EngineOptions, Finish, Request, Sampling, StepOutcome};
 use proptest::prelude::*;
 use support::{engine, finish, greedy, prompt, request};
@@ -308,4 +308,25 @@ fn every_token_is_drawn_anew_and_from_the_seed() {
     assert_eq!(run(0, Some(1)), run(7, Some(1)));
     assert_ne!(run(0, Some(1)), run(0, Some(2)));
     assert_ne!(run(0, None), run(7, None), "without a seed, requests differ");
+}
+
+#[test]
+fn who_ended_in_the_step_that_fails_is_not_told_twice() {
+    // Two replays for each prompt, one for each row of a decode step; the seventh fails.
+    let failure = Some(Failure::Error { after: 6 });
+    let model = FakeModel { decode_rows: vec![1], failure, ..FakeModel::default() };
+    let mut engine = engine(&model);
+    let (first, ended) = request(0, &[1], 3);
+    let (second, aborted) = request(1, &[2], 3);
+    engine.add(first).unwrap();
+    engine.add(second).unwrap();
+    for _ in 0..3 {
+        engine.step().unwrap();
+    }
+    assert!(engine.step().is_err());
+    assert_eq!((ended.events().len(), ended.finish()), (3, Some(Finish::Length)));
+    assert!(matches!(aborted.finish(), Some(Finish::Abort(why)) if why.contains("told to")));
+    let stats = engine.stats();
+    assert_eq!((stats.requests_finished_total, stats.requests_aborted_total), (1, 1));
+    assert_eq!(stats.free_blocks, stats.total_blocks);
 }
