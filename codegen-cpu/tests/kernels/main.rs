@@ -1,5 +1,7 @@
 //! Every kernel, in every implementation this machine can run, against its definition.
 
+#![allow(clippy::unwrap_used, reason = "tests, and helpers that only tests call")]
+
 extern crate precast_codegen_cpu as codegen_cpu;
 
 mod attention;

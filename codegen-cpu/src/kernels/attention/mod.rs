@@ -111,6 +111,15 @@ impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
     }
 }
 
+/// Keys and values of the blocks of a chunk for one head.
+#[derive(Clone, Copy)]
+struct Chunk<T> {
+    /// Blocks that hold tokens.
+    count: usize,
+    keys: [*const T; CHUNK_BLOCKS],
+    values: [*const T; CHUNK_BLOCKS],
+}
+
 impl<T: KvElement, O: Element> Attention<T, O> {
     /// Elements between queries in scratch memory.
     #[inline(always)]
@@ -133,6 +142,29 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         // SAFETY: as the caller's.
         let position = unsafe { *self.positions.row(0).add(row) };
         (position.max(0) as usize + 1).min(self.width * BLOCK_TOKENS)
+    }
+
+    /// Where the keys and values of the chunk at token `start` lie, up to token `end`.
+    ///
+    /// # Safety
+    /// Sequence and head were bound.
+    #[inline(always)]
+    unsafe fn chunk(&self, sequence: usize, head: usize, start: usize, end: usize) -> Chunk<T> {
+        // SAFETY: entries of the table are limited to the blocks that were bound.
+        unsafe {
+            let (table, state) = (self.table.row(sequence), self.state.row(0).cast_const());
+            let tokens = end.saturating_sub(start).min(CHUNK_TOKENS);
+            let count = tokens.div_ceil(BLOCK_TOKENS);
+            let mut chunk =
+                Chunk { count, keys: [state; CHUNK_BLOCKS], values: [state; CHUNK_BLOCKS] };
+            for b in 0..count {
+                let entry = *table.add(start / BLOCK_TOKENS + b);
+                let block = usize::try_from(entry).unwrap_or(usize::MAX).min(self.blocks - 1);
+                chunk.keys[b] = state.add(self.kv.keys(block, head));
+                chunk.values[b] = state.add(self.kv.values(block, head));
+            }
+            chunk
+        }
     }
 
     /// # Safety
@@ -167,22 +199,16 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             }
 
             let longest = (row..row + rows).map(|r| self.context(r)).max().unwrap_or(0);
-            let table = self.table.row(sequence);
-            let state = self.state.row(0).cast_const();
+            let mut next = self.chunk(sequence, head, 0, longest);
             for start in (0..longest).step_by(CHUNK_TOKENS) {
-                let count = (longest - start).min(CHUNK_TOKENS).div_ceil(BLOCK_TOKENS);
-                let mut keys = [state; CHUNK_BLOCKS];
-                let mut values = [state; CHUNK_BLOCKS];
-                for b in 0..count {
-                    let entry = *table.add(start / BLOCK_TOKENS + b);
-                    let block = usize::try_from(entry).unwrap_or(usize::MAX).min(self.blocks - 1);
-                    keys[b] = state.add(self.kv.keys(block, head));
-                    values[b] = state.add(self.kv.values(block, head));
-                }
+                let Chunk { count, keys, values } = next;
+                next = self.chunk(sequence, head, start + CHUNK_TOKENS, longest);
+                let ahead = if next.count > 0 { next.keys } else { values };
 
                 for (first, tile) in tiles::<S>(queries) {
                     Scores {
                         blocks: &keys[..count],
+                        ahead: if first == 0 { &values[..count] } else { &keys[..count] },
                         q: q.add(first * stride),
                         stride,
                         groups: d / self.kv.group,
@@ -209,6 +235,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 let accumulate = |first: usize, count: usize, tokens: (usize, usize)| {
                     Values {
                         blocks: &values,
+                        ahead: if first == 0 { &ahead } else { &values },
                         tokens,
                         d,
                         weights: scores.add(first * CHUNK_TOKENS).cast_const(),

@@ -10,6 +10,7 @@ use half::bf16;
 pub(super) const CHUNK_TOKENS: usize = 128;
 /// Blocks of a chunk.
 pub(super) const CHUNK_BLOCKS: usize = CHUNK_TOKENS / BLOCK_TOKENS;
+const LINE_BYTES: usize = 64;
 /// The most query heads of a tile, on machines with registers for them.
 const MOST_QUERIES: usize = 7;
 
@@ -37,6 +38,8 @@ pub(super) const fn most_queries<S: Simd>() -> usize {
 pub(super) struct Scores<'a, T> {
     /// Keys of each block.
     pub(super) blocks: &'a [*const T],
+    /// What to ask for meanwhile: the values of each block, or the keys again.
+    pub(super) ahead: &'a [*const T],
     /// Queries, `stride` apart.
     pub(super) q: *const f32,
     /// Elements between queries.
@@ -51,6 +54,8 @@ pub(super) struct Scores<'a, T> {
 pub(super) struct Values<'a, T> {
     /// Values of each block.
     pub(super) blocks: &'a [*const T],
+    /// What to ask for meanwhile: the keys of each block of the next chunk, or the values again.
+    pub(super) ahead: &'a [*const T],
     /// First and past-the-last token of the chunk.
     pub(super) tokens: (usize, usize),
     /// Elements of a value.
@@ -118,13 +123,15 @@ impl<T: KvElement, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let &Scores { blocks, q, stride, groups, scores } = self.0;
-        for (b, &keys) in blocks.iter().enumerate() {
+        let &Scores { blocks, ahead, q, stride, groups, scores } = self.0;
+        for (b, (&keys, &ahead)) in blocks.iter().zip(ahead).enumerate() {
             // SAFETY: as for `Scores::compute`.
             unsafe {
                 let mut sums = [[S::splat(0.0); 1]; Q];
-                let (mut w, mut x) = (keys.cast::<u32>(), q);
+                let (mut w, mut x, mut ahead) = (keys.cast::<u32>(), q, ahead.cast::<u8>());
                 for _ in 0..groups {
+                    S::prefetch(ahead);
+                    ahead = ahead.wrapping_add(LINE_BYTES);
                     T::Keys::step::<S, Q, 1>(w, x, stride, &mut sums);
                     w = w.wrapping_add(LANES);
                     x = x.wrapping_add(T::Keys::GROUP);
@@ -141,7 +148,8 @@ impl<T: KvElement> Values<'_, T> {
     /// Adds the weighted values to the sums of `queries` queries, at most [`most_queries`].
     ///
     /// # Safety
-    /// As [`Simd`]; the pointers are valid for the sizes that the fields name.
+    /// As [`Simd`]; the pointers are valid for the sizes that the fields name, those of `ahead`
+    /// excepted, which has an entry for each block.
     #[inline(always)]
     pub(super) unsafe fn accumulate<S: Simd>(&self, queries: usize) {
         // SAFETY: as the caller's.
@@ -173,7 +181,7 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let ValueTile(&Values { blocks, tokens, d, weights, sums, stride }, first) = self;
+        let ValueTile(&Values { blocks, ahead, tokens, d, weights, sums, stride }, first) = self;
         // SAFETY: as for `Values::accumulate`; only the last vector may be short.
         unsafe {
             let mut acc = [[S::splat(0.0); V]; Q];
@@ -185,6 +193,11 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
             for token in tokens.0..tokens.1 {
                 let block = *blocks.get_unchecked(token / BLOCK_TOKENS);
                 let row = block.add(token % BLOCK_TOKENS * d + first);
+                let ahead = *ahead.get_unchecked(token / BLOCK_TOKENS);
+                let ahead = ahead.wrapping_add(token % BLOCK_TOKENS * d + first);
+                for line in 0..(V * LANES * size_of::<T>()).div_ceil(LINE_BYTES) {
+                    S::prefetch(ahead.cast::<u8>().wrapping_add(line * LINE_BYTES));
+                }
                 let mut values = [S::splat(0.0); V];
                 for (v, value) in values.iter_mut().enumerate() {
                     let left = if V == 1 { d - first } else { LANES };

@@ -15,15 +15,15 @@ use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
 use epilogue::{Epilogue, Sizes};
 use half::bf16;
-use tile::{Block, PairDot, WIDTH, widen};
+use tile::{Ahead, Block, PairDot, WIDTH, widen};
 pub(crate) use tile::{Plain, Product, Widening};
 
 /// Groups of 256 bytes in a block of a panel.
-const BLOCK_GROUPS: usize = 128;
+const BLOCK_GROUPS: usize = 64;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = BLOCK_GROUPS * WIDTH * size_of::<u32>();
 /// From so many tiles on, widening a block of bf16 once costs less than doing so in each tile.
-const TILES_TO_WIDEN: usize = 3;
+const TILES_TO_WIDEN: usize = 6;
 /// Up to so many rows each thread prepares the inputs for itself, which saves a barrier.
 const ROWS_TO_STAGE_ALONE: usize = 8;
 
@@ -165,6 +165,7 @@ impl<W: Weight, E: Epilogue> Matmul<W, E> {
                 for first in (0..groups).step_by(block_groups) {
                     let count = block_groups.min(groups - first);
                     let mut weights = weights.add(first * WIDTH).cast_const();
+                    let next = weights.wrapping_add(WIDTH * if tiles == 1 { 16 } else { count });
                     let mut steps = count;
                     if widened {
                         widen::<S>(weights, block, count);
@@ -173,6 +174,11 @@ impl<W: Weight, E: Epilogue> Matmul<W, E> {
                     let x = x.add(first * W::GROUP);
                     for tile in 0..tiles {
                         let (row, rows) = tile_rows(self.rows, tiles, tile);
+                        let ahead = if tiles == 1 {
+                            Ahead::part(next, count, 0, 1)
+                        } else {
+                            Ahead::part(next, count, tile, tiles)
+                        };
                         Block::<P> {
                             weights,
                             x: x.add(row * stride),
@@ -180,6 +186,7 @@ impl<W: Weight, E: Epilogue> Matmul<W, E> {
                             groups: steps,
                             sums: sums.add(row * WIDTH),
                             fresh: first == 0,
+                            ahead,
                         }
                         .multiply::<S>(rows);
                     }

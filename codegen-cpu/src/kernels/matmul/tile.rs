@@ -11,8 +11,10 @@ use tensor::layout::Panels;
 pub(super) const WIDTH: usize = Panels::WIDTH as usize;
 /// Vectors of a panel.
 const VECTORS: usize = WIDTH / LANES;
-/// How far ahead of its use the memory of a panel is asked for.
-const PREFETCH_BYTES: usize = 4096;
+/// Bytes of a group of a panel, and how many cache lines that are.
+pub(super) const GROUP_BYTES: usize = WIDTH * size_of::<u32>();
+const GROUP_LINES: usize = GROUP_BYTES / LINE_BYTES;
+const LINE_BYTES: usize = 64;
 
 /// One step along `K`: a group of weights, 32 bits for each output, times a group of inputs.
 pub(crate) trait Product: Send + Sync + 'static {
@@ -80,16 +82,20 @@ impl Product for Widening {
     ) {
         // SAFETY: as the caller's.
         unsafe {
+            // One half of the pairs at a time: both at once do not fit the registers.
             let mut even = [S::splat(0.0); V];
-            let mut odd = even;
-            for v in 0..V {
-                (even[v], odd[v]) = S::load_pairs(w.add(v * LANES));
+            for (v, weight) in even.iter_mut().enumerate() {
+                *weight = S::load_even(w.add(v * LANES));
             }
             for (r, row) in sums.iter_mut().enumerate() {
                 let x0 = S::splat(*x.add(r * stride));
                 for (sum, weight) in row.iter_mut().zip(even) {
                     *sum = S::mul_add(weight, x0, *sum);
                 }
+            }
+            let mut odd = [S::splat(0.0); V];
+            for (v, weight) in odd.iter_mut().enumerate() {
+                *weight = S::load_odd(w.add(v * LANES));
             }
             for (r, row) in sums.iter_mut().enumerate() {
                 let x1 = S::splat(*x.add(r * stride + 1));
@@ -124,6 +130,27 @@ impl Product for PairDot {
     }
 }
 
+/// Memory that will be needed soon, asked for a few lines at each group so that reading it overlaps
+/// with arithmetic.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    from: *const u8,
+    /// Cache lines at each group.
+    lines: usize,
+}
+
+impl Ahead {
+    /// The part that tile `tile` of `tiles` asks for, out of `groups` groups at `from`, when each
+    /// tile goes through as many groups.
+    #[inline(always)]
+    pub(super) fn part(from: *const u32, groups: usize, tile: usize, tiles: usize) -> Self {
+        let lines = GROUP_LINES.div_ceil(tiles);
+        let first = tile * lines;
+        let lines = lines.min(GROUP_LINES.saturating_sub(first));
+        Self { from: from.cast::<u8>().wrapping_add(first * groups * LINE_BYTES), lines }
+    }
+}
+
 /// A block of a panel and the inputs that meet it.
 pub(super) struct Block<P: Product> {
     /// The first group of weights.
@@ -138,6 +165,8 @@ pub(super) struct Block<P: Product> {
     pub(super) sums: *mut f32,
     /// Whether the sums begin at zero rather than at what is there.
     pub(super) fresh: bool,
+    /// Memory to ask for meanwhile.
+    pub(super) ahead: Ahead,
 }
 
 impl<P: Product> Block<P> {
@@ -187,7 +216,7 @@ impl<P: Product, const R: usize, const V: usize> Vectorised for Tile<'_, P, R, V
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Tile(&Block { weights, x, stride, groups, sums, fresh }, first) = self;
+        let Tile(&Block { weights, x, stride, groups, sums, fresh, ahead }, first) = self;
         // SAFETY: as for `Block::multiply`; a prefetch may name any address.
         unsafe {
             let mut acc = [[S::splat(0.0); V]; R];
@@ -199,17 +228,22 @@ impl<P: Product, const R: usize, const V: usize> Vectorised for Tile<'_, P, R, V
                 }
             }
             let mut w = weights.add(first);
-            let mut x = x;
-            for _ in 0..groups {
-                if R == 1 {
-                    for v in 0..V {
-                        let ahead = PREFETCH_BYTES + v * LANES * size_of::<u32>();
-                        S::prefetch(w.cast::<u8>().wrapping_add(ahead));
-                    }
+            let (mut x, mut ahead) = (x, ahead);
+            let line_groups = LINE_BYTES / (P::GROUP * size_of::<P::X>());
+            for line in (0..groups).step_by(line_groups) {
+                // Inputs of the next tile: their rows are too short a run for the machine to guess.
+                for r in 0..R {
+                    S::prefetch(x.wrapping_add((R + r) * stride).cast());
                 }
-                P::step::<S, R, V>(w, x, stride, &mut acc);
-                w = w.wrapping_add(WIDTH);
-                x = x.wrapping_add(P::GROUP);
+                for _ in 0..line_groups.min(groups - line) {
+                    for _ in 0..ahead.lines {
+                        S::prefetch(ahead.from);
+                        ahead.from = ahead.from.wrapping_add(LINE_BYTES);
+                    }
+                    P::step::<S, R, V>(w, x, stride, &mut acc);
+                    w = w.wrapping_add(WIDTH);
+                    x = x.wrapping_add(P::GROUP);
+                }
             }
             for (r, row) in acc.iter().enumerate() {
                 for (v, a) in row.iter().enumerate() {
@@ -230,9 +264,9 @@ pub(super) unsafe fn widen<S: Simd>(from: *const u32, to: *mut f32, groups: usiz
         for v in 0..VECTORS {
             // SAFETY: as the caller's.
             unsafe {
-                let (even, odd) = S::load_pairs(from.add(g * WIDTH + v * LANES));
-                S::store(to.add(2 * g * WIDTH + v * LANES), even);
-                S::store(to.add((2 * g + 1) * WIDTH + v * LANES), odd);
+                let pairs = from.add(g * WIDTH + v * LANES);
+                S::store(to.add(2 * g * WIDTH + v * LANES), S::load_even(pairs));
+                S::store(to.add((2 * g + 1) * WIDTH + v * LANES), S::load_odd(pairs));
             }
         }
     }

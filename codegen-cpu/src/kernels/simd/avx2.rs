@@ -46,13 +46,12 @@ impl Half {
             let quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
             _mm256_blendv_epi8(rounded, quiet, nan)
         }
-        fn pairs(p: *const u32) -> (__m256, __m256) {
-            let pairs = _mm256_loadu_si256(p.cast());
+        fn even(p: *const u32) -> __m256 {
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_loadu_si256(p.cast())))
+        }
+        fn odd(p: *const u32) -> __m256 {
             let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
-            (
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)),
-                _mm256_castsi256_ps(_mm256_and_si256(pairs, upper)),
-            )
+            _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p.cast()), upper))
         }
         fn power_of_two(v: __m256) -> __m256 {
             let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(v));
@@ -95,12 +94,14 @@ impl Simd for Avx2 {
             let packed = _mm256_packus_epi32(Half::round_bf16(v.0), Half::round_bf16(v.1));
             _mm256_storeu_si256(p.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed))
         }
-        fn load_pairs(p: *const u32) -> (Pair, Pair) {
-            let (a, b) = (Half::pairs(p), Half::pairs(p.add(8)));
-            (Pair(a.0, b.0), Pair(a.1, b.1))
+        fn load_even(p: *const u32) -> Pair {
+            Pair(Half::even(p), Half::even(p.add(8)))
+        }
+        fn load_odd(p: *const u32) -> Pair {
+            Pair(Half::odd(p), Half::odd(p.add(8)))
         }
         fn pair_dot(acc: Pair, w: *const u32, x: u32) -> Pair {
-            let (even, odd) = Self::load_pairs(w);
+            let (even, odd) = (Self::load_even(w), Self::load_odd(w));
             let x0 = Self::splat(f32::from_bits(x << 16));
             let x1 = Self::splat(f32::from_bits(x & 0xffff_0000));
             Self::mul_add(odd, x1, Self::mul_add(even, x0, acc))

@@ -63,13 +63,11 @@ macro_rules! avx512 {
                 let out = _mm512_mask_mov_epi32(rounded, nan, quiet);
                 _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(out))
             }
-            fn load_pairs(p: *const u32) -> (__m512, __m512) {
-                let pairs = _mm512_loadu_si512(p.cast());
-                let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
-                (
-                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)),
-                    _mm512_castsi512_ps(_mm512_and_si512(pairs, upper)),
-                )
+            fn load_even(p: *const u32) -> __m512 {
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_loadu_si512(p.cast())))
+            }
+            fn load_odd(p: *const u32) -> __m512 {
+                _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(0xaaaa_aaaa, p.cast()))
             }
             fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
             fn sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
@@ -105,7 +103,7 @@ impl Simd for Avx512 {
     unsafe fn pair_dot(acc: __m512, w: *const u32, x: u32) -> __m512 {
         // SAFETY: the caller's promise.
         unsafe {
-            let (even, odd) = Self::load_pairs(w);
+            let (even, odd) = (Self::load_even(w), Self::load_odd(w));
             let x0 = _mm512_set1_ps(f32::from_bits(x << 16));
             let x1 = _mm512_set1_ps(f32::from_bits(x & 0xffff_0000));
             _mm512_fmadd_ps(odd, x1, _mm512_fmadd_ps(even, x0, acc))

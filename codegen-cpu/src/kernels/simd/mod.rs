@@ -54,8 +54,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn load_bf16(p: *const bf16) -> Self::V;
     /// Rounds to nearest even; NaN stays NaN.
     unsafe fn store_bf16(p: *mut bf16, v: Self::V);
-    /// 16 pairs of bf16 as two vectors: the first of each pair, the second of each pair.
-    unsafe fn load_pairs(p: *const u32) -> (Self::V, Self::V);
+    /// The first of each of 16 pairs of bf16.
+    unsafe fn load_even(p: *const u32) -> Self::V;
+    /// The second of each of 16 pairs of bf16.
+    unsafe fn load_odd(p: *const u32) -> Self::V;
     /// `acc` plus the product of each of 16 pairs of bf16 at `w` with the pair `x`.
     unsafe fn pair_dot(acc: Self::V, w: *const u32, x: u32) -> Self::V;
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;

@@ -80,16 +80,23 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn load_pairs(p: *const u32) -> (Self::V, Self::V) {
+    unsafe fn load_even(p: *const u32) -> Self::V {
         // SAFETY: as above.
         let pairs = unsafe { p.cast::<[u32; LANES]>().read_unaligned() };
-        (each(|i| f32::from_bits(pairs[i] << 16)), each(|i| f32::from_bits(pairs[i] & 0xffff_0000)))
+        each(|i| f32::from_bits(pairs[i] << 16))
+    }
+
+    #[inline(always)]
+    unsafe fn load_odd(p: *const u32) -> Self::V {
+        // SAFETY: as above.
+        let pairs = unsafe { p.cast::<[u32; LANES]>().read_unaligned() };
+        each(|i| f32::from_bits(pairs[i] & 0xffff_0000))
     }
 
     #[inline(always)]
     unsafe fn pair_dot(acc: Self::V, w: *const u32, x: u32) -> Self::V {
         // SAFETY: as above.
-        let (even, odd) = unsafe { Self::load_pairs(w) };
+        let (even, odd) = unsafe { (Self::load_even(w), Self::load_odd(w)) };
         let (x0, x1) = (f32::from_bits(x << 16), f32::from_bits(x & 0xffff_0000));
         each(|i| mul_add(odd[i], x1, mul_add(even[i], x0, acc[i])))
     }
