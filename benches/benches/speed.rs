@@ -5,7 +5,7 @@
 
 use anyhow::Context;
 use artifact::{Artifact, Manifest};
-use benches::{
+use precast_benches::{
     checkpoint::{Shape, write_random},
     probe::{Peak, median, peak_flops, read_bandwidth},
 };
@@ -24,7 +24,9 @@ const THREADS: usize = 2;
 /// Alternating runs of which the median counts.
 const RUNS: usize = 5;
 const PROMPT: usize = 512;
-const STEPS: usize = 24;
+/// Decode steps of a run.
+const STEPS: usize = 16;
+const BATCHES: [usize; 4] = [1, 8, 16, 24];
 
 struct Ignore;
 
@@ -62,16 +64,18 @@ fn main() -> anyhow::Result<()> {
     }
     report("GFLOP/s", &rows);
 
-    for batch in [1, 8, 16, 24] {
+    for batch in BATCHES {
         println!("decode, batch {batch}, context about {PROMPT}");
         let bytes = decode_bytes(m, batch);
+        start_decoding(&mut engine, batch)?;
         let mut rows = Vec::new();
-        for run in 0..RUNS {
+        for _ in 0..RUNS {
             let bandwidth = read_bandwidth(THREADS);
-            let seconds = decode(&mut engine, batch, run)?;
+            let seconds = decode(&mut engine, batch)?;
             rows.push((batch as f64 / seconds, bytes / seconds / 1e9, bandwidth));
         }
         report("GB/s", &rows);
+        while engine.step()? != StepOutcome::Idle {}
     }
     Ok(())
 }
@@ -140,22 +144,24 @@ fn prefill(engine: &mut Engine<CpuDevice>, run: usize) -> anyhow::Result<f64> {
     Ok(seconds)
 }
 
-/// Median seconds of a decode step over `batch` sequences.
-fn decode(engine: &mut Engine<CpuDevice>, batch: usize, run: usize) -> anyhow::Result<f64> {
+/// Feeds the prompts of `batch` sequences, which then decode together.
+fn start_decoding(engine: &mut Engine<CpuDevice>, batch: usize) -> anyhow::Result<()> {
     for i in 0..batch {
-        // Different prompts of one length: no sequence is behind the others.
-        add(engine, (run * batch + i) as u64, PROMPT, STEPS + batch + 1)?;
+        // The first decodes between the chunks of the others and ends with the same context.
+        add(engine, i as u64, PROMPT, RUNS * STEPS + batch + 2 - i)?;
     }
+    while engine.step()? != (StepOutcome::Decode { rows: batch as u32 }) {}
+    Ok(())
+}
+
+/// Median seconds of a decode step over `batch` sequences.
+fn decode(engine: &mut Engine<CpuDevice>, batch: usize) -> anyhow::Result<f64> {
     let mut steps = Vec::new();
-    loop {
+    for _ in 0..STEPS {
         let start = Instant::now();
-        match engine.step()? {
-            StepOutcome::Idle => break,
-            StepOutcome::Decode { rows } if rows as usize == batch => {
-                steps.push(start.elapsed().as_secs_f64());
-            }
-            _ => {}
-        }
+        let outcome = engine.step()?;
+        steps.push(start.elapsed().as_secs_f64());
+        anyhow::ensure!(outcome == StepOutcome::Decode { rows: batch as u32 }, "{outcome:?}");
     }
     Ok(median(steps))
 }
@@ -171,7 +177,7 @@ fn best_peak() -> anyhow::Result<f64> {
 
 /// Bytes a decode step reads at least: every weight once and the keys and values of each context.
 fn decode_bytes(m: &Manifest, batch: usize) -> f64 {
-    let context = (PROMPT + STEPS / 2) as f64;
+    let context = (PROMPT + RUNS * STEPS / 2) as f64;
     m.memory.weights_bytes as f64 + batch as f64 * context * m.kv.bytes_per_token as f64
 }
 

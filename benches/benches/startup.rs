@@ -2,7 +2,7 @@
 //! Qwen2.5-0.5B shape in bf16 with its files cached; and how long binding a plan takes.
 
 use anyhow::{Context, bail};
-use benches::{
+use precast_benches::{
     checkpoint::{Shape, write_random},
     probe::median,
 };

@@ -90,17 +90,23 @@ impl<D: Device> Replayer<D> {
         self.graphs.head.max_rows().max(self.graphs.decode.max_rows())
     }
 
-    /// The next piece of `left` tokens from position `start` on: the largest graph that they fill,
-    /// or the smallest that takes them all.
+    /// The next piece of `left` tokens from position `start` on: the smallest graph that takes them
+    /// all when no more than a third of it is padding, else the largest that they fill. (Every
+    /// replay reads all weights once, so several small ones cost more than a little padding.)
     pub(crate) fn chunk(&self, start: u32, left: u32) -> Chunk {
         let prefill = &self.graphs.prefill;
-        if let Some(size) = prefill.filled(start, left) {
-            return Chunk { size, live: size.1 };
+        let whole = prefill.fit(start + left, left);
+        let filled = prefill.filled(start, left);
+        match (whole, filled) {
+            (Some(size), Some(_)) if u64::from(size.1) * 2 <= u64::from(left) * 3 => {
+                Chunk { size, live: left }
+            }
+            (_, Some(size)) => Chunk { size, live: size.1 },
+            (whole, None) => {
+                let size = whole.expect("admission keeps positions inside the longest tier");
+                Chunk { size, live: left }
+            }
         }
-        let size = prefill
-            .fit(start + left, left)
-            .expect("admission keeps positions inside the longest tier");
-        Chunk { size, live: left }
     }
 
     /// Feeds one token of each row. `context` is the most tokens that a row attends to.
