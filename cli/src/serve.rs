@@ -12,8 +12,8 @@ use codegen_cpu::{
 };
 use compiler::Target;
 use runtime::{
-    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome, TokenEvent,
-    TokenSink,
+    Engine, EngineHandle, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome,
+    TokenEvent, TokenSink,
 };
 use std::{
     path::{Path, PathBuf},
@@ -74,34 +74,31 @@ pub fn start(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let artifact = Artifact::open(path)?;
-    // The tokenizer of a large vocabulary takes as long to build as the engine: do both at once.
+    // The tokenizer of a large vocabulary takes as long to build as the engine, so both are done at
+    // once. The engine stays on the thread that loads it, which the device pins to a processor, and
+    // on that thread's child; threads that serve connections are children of this one.
     let (model, engine) = std::thread::scope(|scope| {
-        let model = scope
-            .spawn(|| server::Model::from_artifact(&artifact, http.served_model_name.as_deref()));
-        let options = EngineOptions {
-            max_running_requests,
-            max_queued_requests: Some(http.max_queued_requests),
-            check_weights: !http.engine.no_checksum,
-        };
-        let engine = load_engine(&artifact, &http.engine, options, false);
-        (model.join().expect("reading the tokenizer does not panic"), engine)
+        let engine = scope.spawn(|| -> anyhow::Result<EngineHandle> {
+            let options = EngineOptions {
+                max_running_requests,
+                max_queued_requests: Some(http.max_queued_requests),
+                check_weights: !http.engine.no_checksum,
+            };
+            let mut engine = load_engine(&artifact, &http.engine, options, false)?;
+            if verify {
+                check_recorded(&artifact, &mut engine)?;
+            }
+            report_start(&engine);
+            Ok(engine.spawn()?)
+        });
+        let model = server::Model::from_artifact(&artifact, http.served_model_name.as_deref());
+        (model, engine.join().expect("loading an engine does not panic"))
     });
-    let (model, mut engine) = (model?, engine?);
-    if verify {
-        check_recorded(&artifact, &mut engine)?;
-    }
-    let s = engine.startup();
-    let slowest = s.bind.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
+    let (model, engine) = (model?, engine?);
     tracing::info!(
-        "{} on {}: map {:.1} ms, checksum {}, memory {:.1} ms, {} plans bound in {:.1} ms (slowest {slowest:.2} ms), {:.0} ms in all",
+        "{} is loaded after {:.0} ms",
         model.name(),
-        engine.device_name(),
-        s.map_ms,
-        s.check_ms.map_or("off".into(), |ms| format!("{ms:.0} ms")),
-        s.load_ms,
-        s.bind.len(),
-        s.bind.iter().map(|(_, ms)| ms).sum::<f64>(),
-        started.elapsed().as_secs_f64() * 1e3,
+        started.elapsed().as_secs_f64() * 1e3
     );
     let options = server::ServerOptions {
         host: http.host.clone(),
@@ -110,8 +107,23 @@ pub fn start(
         served_model_name: http.served_model_name.clone(),
         ..Default::default()
     };
-    server::serve_blocking(Arc::new(engine.spawn()?), model, options)?;
+    server::serve_blocking(Arc::new(engine), model, options)?;
     Ok(())
+}
+
+/// Logs how long the parts of the start took.
+fn report_start(engine: &Engine<CpuDevice>) {
+    let s = engine.startup();
+    let slowest = s.bind.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
+    tracing::info!(
+        "{}: map {:.1} ms, checksum {}, memory {:.1} ms, {} plans bound in {:.1} ms (slowest {slowest:.2} ms)",
+        engine.device_name(),
+        s.map_ms,
+        s.check_ms.map_or("off".into(), |ms| format!("{ms:.0} ms")),
+        s.load_ms,
+        s.bind.len(),
+        s.bind.iter().map(|(_, ms)| ms).sum::<f64>(),
+    );
 }
 
 /// Loads an artifact on the CPU of this machine. With `release_weights` pages of the weight file

@@ -75,7 +75,7 @@ fn random_batches_equal_single_runs() {
                         _ => {}
                     }
                 }
-                preemptions += engine.stats().preemptions;
+                preemptions += engine.stats().preemptions_total;
                 for (id, output) in outputs.iter().enumerate() {
                     assert_eq!(output.tokens(), alone[id], "{model} {name} {seed} request {id}");
                 }

@@ -62,9 +62,8 @@ fn float(o: &Operand) -> Option<&'static str> {
 /// The shape scalars of a matrix product, when `x` has the type of the packed weight.
 fn matmul(x: &Operand, weight: &Operand) -> Option<(&'static str, [u64; 4])> {
     let t = float(weight)?;
-    let fits = x.ty.dtype == weight.ty.dtype
-        && x.ty.rank() == 2
-        && weight.ty.layout == Layout::Panels;
+    let fits =
+        x.ty.dtype == weight.ty.dtype && x.ty.rank() == 2 && weight.ty.layout == Layout::Panels;
     fits.then(|| (t, [x.dim(0), weight.dim(0), weight.dim(1), stride(x)]))
 }
 
@@ -91,9 +90,11 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
             let args = Call { args: vec![Arg::Operand(1), Arg::Operand(0)], scalars: vec![] };
             args.ints(&[rows, n, stride(x)]).named(format!("store_rows_{}", float(state)?))
         }
-        (Op::Cast { .. }, [x]) => call
-            .ints(&[rows, n, stride(x), stride(out)])
-            .named(format!("cast_{}_{}", float(x)?, float(out)?)),
+        (Op::Cast { .. }, [x]) => call.ints(&[rows, n, stride(x), stride(out)]).named(format!(
+            "cast_{}_{}",
+            float(x)?,
+            float(out)?
+        )),
         // A reshape that reaches the target could not be expressed as a view.
         (Op::Reshape { .. }, _) => None,
         (Op::Add {} | Op::Mul {}, [a, b]) if is_f32(&[a, b]) => call
@@ -107,9 +108,11 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
         }
         (Op::RmsNorm { eps, .. }, [x, weight]) if is(weight, DType::F32) => {
             let width = weight.dim(0);
-            call.ints(&[rows, n / width, width, stride(x), stride(out)])
-                .float(*eps)
-                .named(format!("rms_norm_{}_{}", float(x)?, float(out)?))
+            call.ints(&[rows, n / width, width, stride(x), stride(out)]).float(*eps).named(format!(
+                "rms_norm_{}_{}",
+                float(x)?,
+                float(out)?
+            ))
         }
         (Op::AddRmsNorm { eps, .. }, [a, b, weight])
             if is_f32(&[a, b, weight]) && a.ty.rank() == 2 =>
@@ -171,9 +174,9 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
             .ints(&[stride(q), stride(out)])
             .named(format!("attention_{}_{}", float(state)?, float(out)?)),
         // One rank: a collective moves nothing, but its result is a buffer of its own.
-        (Op::AllReduce { .. } | Op::AllGather { ranks: 1, .. }, [x]) => call
-            .ints(&[rows, n, stride(x), stride(out)])
-            .named(format!("copy_{}", float(x)?)),
+        (Op::AllReduce { .. } | Op::AllGather { ranks: 1, .. }, [x]) => {
+            call.ints(&[rows, n, stride(x), stride(out)]).named(format!("copy_{}", float(x)?))
+        }
         _ => None,
     }
 }
