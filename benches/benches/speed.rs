@@ -5,12 +5,12 @@
 
 use anyhow::Context;
 use artifact::{Artifact, Manifest};
+use cli::{Command, EngineArgs, load_engine, parse};
+use codegen_cpu::CpuDevice;
 use precast_benches::{
     checkpoint::{Shape, write_random},
     probe::{Peak, median, peak_flops, read_bandwidth},
 };
-use cli::{Command, EngineArgs, load_engine, parse};
-use codegen_cpu::CpuDevice;
 use runtime::{
     Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome, TokenEvent,
     TokenSink,
