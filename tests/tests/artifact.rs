@@ -1,4 +1,5 @@
 //! Artifacts are reproducible, appear whole or not at all, and are refused when anything is wrong.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use precast_tests::{compile, fixture, http::Server, precast};
 use std::{

@@ -1,4 +1,5 @@
 //! What a user of the command line sees when something is wrong.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use precast_tests::{compile, fixture, precast};
 use std::{fs, path::Path};

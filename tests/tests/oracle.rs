@@ -1,4 +1,5 @@
 //! The served model computes what Hugging Face transformers computes, seen through HTTP alone.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use codegen_cpu::InstructionSet;
 use precast_tests::{

@@ -1,4 +1,5 @@
 //! The README's commands work as they stand there.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use precast_tests::{http::Server, precast, root};
 use serde_json::Value;

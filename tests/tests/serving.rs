@@ -1,4 +1,5 @@
 //! The server under load, bad input and departing clients.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use precast_tests::{compile, fixture, http::Server, oracle::Oracle};
 use serde_json::{Value, json};
