@@ -103,10 +103,12 @@ impl Shape {
     }
 }
 
-/// Ids that the tokenizer of a random checkpoint knows: the bytes, then the special tokens.
+/// Ids of the bytes and the special tokens in the tokenizer of a random checkpoint; merges follow.
 pub const TOKENS: u64 = 256 + SPECIAL.len() as u64;
 
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+/// Characters of the longest merged token.
+const LONGEST_TOKEN: usize = 12;
 const END_OF_TEXT: u64 = 256;
 const END_OF_TURN: u64 = 258;
 
@@ -125,7 +127,7 @@ pub fn write_random(dir: &Path, shape: &Shape, seed: u64) -> Result<()> {
         "generation_config.json",
         &json!({ "eos_token_id": [END_OF_TURN, END_OF_TEXT], "pad_token_id": END_OF_TEXT }),
     )?;
-    write_json(dir, "tokenizer.json", &tokenizer())?;
+    write_json(dir, "tokenizer.json", &tokenizer(shape.vocab_size))?;
     write_json(dir, "tokenizer_config.json", &tokenizer_config())?;
 
     let tensors: Vec<Tensor> = Config::read(&dir.join("config.json"))?
@@ -264,10 +266,28 @@ fn write_json(dir: &Path, name: &str, value: &Value) -> Result<()> {
     fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// A byte-level BPE tokenizer without merges: one token for each byte.
-fn tokenizer() -> Value {
-    let vocab: Map<String, Value> =
-        byte_alphabet().into_iter().enumerate().map(|(id, c)| (c.to_string(), json!(id))).collect();
+/// A byte-level BPE tokenizer: one token for each byte, the special tokens, then random merges up to
+/// the size of the vocabulary, so that loading it costs what loading a released one costs.
+fn tokenizer(vocab_size: u64) -> Value {
+    let bytes: Vec<String> = byte_alphabet().into_iter().map(String::from).collect();
+    let mut vocab: Map<String, Value> =
+        bytes.iter().enumerate().map(|(id, c)| (c.clone(), json!(id))).collect();
+    let (mut tokens, mut merges) = (bytes, Vec::new());
+    let mut draw = 0u64;
+    for id in TOKENS..vocab_size {
+        loop {
+            draw += 2;
+            let pick = |n: u64| &tokens[(mix(n) % tokens.len() as u64) as usize];
+            let (a, b) = (pick(draw.wrapping_mul(GOLDEN)), pick((draw + 1).wrapping_mul(GOLDEN)));
+            let token = format!("{a}{b}");
+            if token.chars().count() <= LONGEST_TOKEN && !vocab.contains_key(&token) {
+                merges.push(json!(format!("{a} {b}")));
+                vocab.insert(token.clone(), json!(id));
+                tokens.push(token);
+                break;
+            }
+        }
+    }
     let special = |(i, text): (usize, &&str)| {
         json!({
             "id": 256 + i, "content": text, "single_word": false, "lstrip": false,
@@ -290,7 +310,7 @@ fn tokenizer() -> Value {
         "model": {
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": false, "vocab": vocab, "merges": [],
+            "ignore_merges": false, "vocab": vocab, "merges": merges,
         },
     })
 }
