@@ -2,7 +2,7 @@
 
 use crate::{
     args::{BuildArgs, CompileArgs, DTypeArg},
-    serve::record,
+    recorded::record,
 };
 use anyhow::{Context, bail};
 use artifact::{Manifest, Model};

@@ -1,6 +1,6 @@
 //! `generate`: one completion on the terminal, through the same handlers as over HTTP.
 
-use crate::{args::GenerateArgs, serve::load_engine};
+use crate::{args::GenerateArgs, engine::load_engine};
 use anyhow::{Context, bail};
 use artifact::Artifact;
 use axum::{

@@ -5,15 +5,17 @@
 mod args;
 mod cache;
 mod compile;
+mod engine;
 mod generate;
 mod inspect;
 mod log;
 mod opt;
+mod recorded;
 mod serve;
 
 pub use args::{Cli, Command, CompileArgs, EngineArgs, ServeArgs, parse};
 pub use compile::compile;
-pub use serve::{load_engine, start};
+pub use engine::load_engine;
 
 use std::process::ExitCode;
 

@@ -1,32 +1,19 @@
 //! `serve` and `run`: an artifact behind HTTP.
 
 use crate::{
-    args::{BuildArgs, CompileArgs, EngineArgs, HttpArgs, RunArgs, ServeArgs},
+    args::{BuildArgs, CompileArgs, HttpArgs, RunArgs, ServeArgs},
     cache, compile,
+    engine::load_engine,
+    recorded::check_recorded,
 };
-use anyhow::{Context, bail};
-use artifact::{Artifact, Recorded, RecordedToken};
-use codegen_cpu::{
-    device::{CpuDevice, CpuOptions, InstructionSet},
-    target::CpuTarget,
-};
-use compiler::Target;
-use runtime::{
-    Engine, EngineHandle, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome,
-    TokenEvent, TokenSink,
-};
+use artifact::Artifact;
+use codegen_cpu::device::CpuDevice;
+use runtime::{Engine, EngineHandle, EngineOptions};
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::Arc,
     time::Instant,
 };
-
-/// Tokens of the prompt and of the answer that are recorded at compile time.
-const RECORDED_PROMPT: u32 = 12;
-const RECORDED_TOKENS: usize = 8;
-
-/// How far a recorded log-probability may be off on another instruction set: bf16 keeps 8 bits.
-const RECORDED_TOLERANCE: f32 = 0.05;
 
 /// Runs `precast serve`.
 pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
@@ -66,7 +53,7 @@ fn cached(checkpoint: &Path, build: &BuildArgs) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// What the artifact, the machine or the address has against it.
-pub fn start(
+fn start(
     path: &Path,
     max_running_requests: Option<u32>,
     verify: bool,
@@ -124,117 +111,4 @@ fn report_start(engine: &Engine<CpuDevice>) {
         s.bind.len(),
         s.bind.iter().map(|(_, ms)| ms).sum::<f64>(),
     );
-}
-
-/// Loads an artifact on the CPU of this machine. With `release_weights` pages of the weight file
-/// are given back after use, so that memory stays near the largest tensor.
-///
-/// # Errors
-/// When the artifact is for something else or damaged, or memory or an instruction set is missing.
-pub fn load_engine(
-    artifact: &Artifact,
-    args: &EngineArgs,
-    options: EngineOptions,
-    release_weights: bool,
-) -> anyhow::Result<Engine<CpuDevice>> {
-    let available: Vec<&str> = InstructionSet::available().iter().map(|i| i.name()).collect();
-    artifact
-        .manifest()
-        .target
-        .check(&CpuTarget.build_target(), &available)
-        .with_context(|| artifact.root().display().to_string())?;
-    let instruction_set = match &args.instruction_set {
-        Some(name) => Some(
-            name.parse::<InstructionSet>()
-                .map_err(|e| anyhow::anyhow!("--instruction-set: {e}"))?,
-        ),
-        None => None,
-    };
-    let device = CpuDevice::new(CpuOptions {
-        threads: args.threads.map(|n| n as usize),
-        instruction_set,
-        release_weights,
-        ..Default::default()
-    })?;
-    Ok(Engine::load(device, artifact, options)?)
-}
-
-/// Collects events for a caller that drives the engine itself.
-struct Collect(mpsc::Sender<TokenEvent>);
-
-impl TokenSink for Collect {
-    fn push(&mut self, event: TokenEvent) -> bool {
-        self.0.send(event).is_ok()
-    }
-    fn is_open(&self) -> bool {
-        true
-    }
-}
-
-/// Runs a finished artifact for a few tokens, so that `serve --verify` can repeat them.
-pub(crate) fn record(root: &Path) -> anyhow::Result<Recorded> {
-    let artifact = Artifact::open(root)?;
-    let args = EngineArgs { no_checksum: true, ..Default::default() };
-    let mut engine = load_engine(&artifact, &args, EngineOptions::default(), true)?;
-    let vocab = artifact.manifest().model.vocab_size;
-    // Spread over the vocabulary; any prompt would do, as long as it is always the same.
-    let prompt: Vec<u32> = (0..RECORDED_PROMPT).map(|i| (i * 7919 + 13) % vocab).collect();
-    let tokens = replay(&mut engine, &prompt)?;
-    let instruction_set = InstructionSet::best().name().to_owned();
-    Ok(Recorded { instruction_set, prompt, tokens })
-}
-
-fn replay(engine: &mut Engine<CpuDevice>, prompt: &[u32]) -> anyhow::Result<Vec<RecordedToken>> {
-    let (events, received) = mpsc::channel();
-    engine.add(Request {
-        id: RequestId(0),
-        prompt: prompt.to_vec(),
-        sampling: Sampling { temperature: 0.0, ..Default::default() },
-        max_tokens: RECORDED_TOKENS,
-        min_tokens: 0,
-        stop_token_ids: Vec::new(),
-        ignore_eos: true,
-        logprobs: LogprobOptions { output: true, ..Default::default() },
-        arrival: Instant::now(),
-        sink: Box::new(Collect(events)),
-    })?;
-    while engine.step()? != StepOutcome::Idle {}
-    let mut tokens = Vec::new();
-    for event in received.try_iter() {
-        match event {
-            TokenEvent::Token { token, logprob, .. } => tokens.push(RecordedToken {
-                id: token,
-                logprob: logprob.and_then(|l| l.logprob).unwrap_or(f32::NAN),
-            }),
-            TokenEvent::Ended { finish } => bail!("the recorded run ended early: {finish:?}"),
-            TokenEvent::Prompt { .. } => {}
-        }
-    }
-    Ok(tokens)
-}
-
-/// Repeats the recorded run and compares.
-fn check_recorded(artifact: &Artifact, engine: &mut Engine<CpuDevice>) -> anyhow::Result<()> {
-    let Some(recorded) = &artifact.manifest().recorded else {
-        bail!(
-            "{}: nothing was recorded at compile time (--no-record), so --verify has nothing to compare",
-            artifact.root().display()
-        );
-    };
-    let got = replay(engine, &recorded.prompt)?;
-    let agree = |a: &RecordedToken, b: &RecordedToken| {
-        a.id == b.id && (a.logprob - b.logprob).abs() <= RECORDED_TOLERANCE
-    };
-    let same = got.len() == recorded.tokens.len()
-        && got.iter().zip(&recorded.tokens).all(|(a, b)| agree(a, b));
-    if !same {
-        bail!(
-            "--verify: this machine answers {got:?}, the artifact recorded {:?} with {}; \
-             run `precast compile` again, or check this machine's memory",
-            recorded.tokens,
-            recorded.instruction_set
-        );
-    }
-    tracing::info!("verified {} recorded tokens", got.len());
-    Ok(())
 }

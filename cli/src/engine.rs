@@ -1,0 +1,44 @@
+//! An artifact on the CPU of this machine.
+
+use crate::args::EngineArgs;
+use anyhow::Context;
+use artifact::Artifact;
+use codegen_cpu::{
+    device::{CpuDevice, CpuOptions, InstructionSet},
+    target::CpuTarget,
+};
+use compiler::Target;
+use runtime::{Engine, EngineOptions};
+
+/// Loads an artifact on the CPU of this machine. With `release_weights` pages of the weight file
+/// are given back after use, so that memory stays near the largest tensor.
+///
+/// # Errors
+/// When the artifact is for something else or damaged, or memory or an instruction set is missing.
+pub fn load_engine(
+    artifact: &Artifact,
+    args: &EngineArgs,
+    options: EngineOptions,
+    release_weights: bool,
+) -> anyhow::Result<Engine<CpuDevice>> {
+    let available: Vec<&str> = InstructionSet::available().iter().map(|i| i.name()).collect();
+    artifact
+        .manifest()
+        .target
+        .check(&CpuTarget.build_target(), &available)
+        .with_context(|| artifact.root().display().to_string())?;
+    let instruction_set = match &args.instruction_set {
+        Some(name) => Some(
+            name.parse::<InstructionSet>()
+                .map_err(|e| anyhow::anyhow!("--instruction-set: {e}"))?,
+        ),
+        None => None,
+    };
+    let device = CpuDevice::new(CpuOptions {
+        threads: args.threads.map(|n| n as usize),
+        instruction_set,
+        release_weights,
+        ..Default::default()
+    })?;
+    Ok(Engine::load(device, artifact, options)?)
+}

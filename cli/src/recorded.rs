@@ -1,0 +1,101 @@
+//! A short greedy run that is recorded at compile time and repeated by `serve --verify`.
+
+use crate::{args::EngineArgs, engine::load_engine};
+use anyhow::bail;
+use artifact::{Artifact, Recorded, RecordedToken};
+use codegen_cpu::device::{CpuDevice, InstructionSet};
+use runtime::{
+    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome, TokenEvent,
+    TokenSink,
+};
+use std::{path::Path, sync::mpsc, time::Instant};
+
+/// Tokens of the prompt and of the answer that are recorded at compile time.
+const RECORDED_PROMPT: u32 = 12;
+const RECORDED_TOKENS: usize = 8;
+
+/// How far a recorded log-probability may be off on another instruction set: bf16 keeps 8 bits.
+const RECORDED_TOLERANCE: f32 = 0.05;
+
+/// Collects events for a caller that drives the engine itself.
+struct Collect(mpsc::Sender<TokenEvent>);
+
+impl TokenSink for Collect {
+    fn push(&mut self, event: TokenEvent) -> bool {
+        self.0.send(event).is_ok()
+    }
+    fn is_open(&self) -> bool {
+        true
+    }
+}
+
+/// Runs a finished artifact for a few tokens, so that `serve --verify` can repeat them.
+pub(crate) fn record(root: &Path) -> anyhow::Result<Recorded> {
+    let artifact = Artifact::open(root)?;
+    let args = EngineArgs { no_checksum: true, ..Default::default() };
+    let mut engine = load_engine(&artifact, &args, EngineOptions::default(), true)?;
+    let vocab = artifact.manifest().model.vocab_size;
+    // Spread over the vocabulary; any prompt would do, as long as it is always the same.
+    let prompt: Vec<u32> = (0..RECORDED_PROMPT).map(|i| (i * 7919 + 13) % vocab).collect();
+    let tokens = replay(&mut engine, &prompt)?;
+    let instruction_set = InstructionSet::best().name().to_owned();
+    Ok(Recorded { instruction_set, prompt, tokens })
+}
+
+fn replay(engine: &mut Engine<CpuDevice>, prompt: &[u32]) -> anyhow::Result<Vec<RecordedToken>> {
+    let (events, received) = mpsc::channel();
+    engine.add(Request {
+        id: RequestId(0),
+        prompt: prompt.to_vec(),
+        sampling: Sampling { temperature: 0.0, ..Default::default() },
+        max_tokens: RECORDED_TOKENS,
+        min_tokens: 0,
+        stop_token_ids: Vec::new(),
+        ignore_eos: true,
+        logprobs: LogprobOptions { output: true, ..Default::default() },
+        arrival: Instant::now(),
+        sink: Box::new(Collect(events)),
+    })?;
+    while engine.step()? != StepOutcome::Idle {}
+    let mut tokens = Vec::new();
+    for event in received.try_iter() {
+        match event {
+            TokenEvent::Token { token, logprob, .. } => tokens.push(RecordedToken {
+                id: token,
+                logprob: logprob.and_then(|l| l.logprob).unwrap_or(f32::NAN),
+            }),
+            TokenEvent::Ended { finish } => bail!("the recorded run ended early: {finish:?}"),
+            TokenEvent::Prompt { .. } => {}
+        }
+    }
+    Ok(tokens)
+}
+
+/// Repeats the recorded run and compares.
+pub(crate) fn check_recorded(
+    artifact: &Artifact,
+    engine: &mut Engine<CpuDevice>,
+) -> anyhow::Result<()> {
+    let Some(recorded) = &artifact.manifest().recorded else {
+        bail!(
+            "{}: nothing was recorded at compile time (--no-record), so --verify has nothing to compare",
+            artifact.root().display()
+        );
+    };
+    let got = replay(engine, &recorded.prompt)?;
+    let agree = |a: &RecordedToken, b: &RecordedToken| {
+        a.id == b.id && (a.logprob - b.logprob).abs() <= RECORDED_TOLERANCE
+    };
+    let same = got.len() == recorded.tokens.len()
+        && got.iter().zip(&recorded.tokens).all(|(a, b)| agree(a, b));
+    if !same {
+        bail!(
+            "--verify: this machine answers {got:?}, the artifact recorded {:?} with {}; \
+             run `precast compile` again, or check this machine's memory",
+            recorded.tokens,
+            recorded.instruction_set
+        );
+    }
+    tracing::info!("verified {} recorded tokens", got.len());
+    Ok(())
+}
