@@ -5,6 +5,7 @@ use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 /// An artifact being written. Dropped before [`Writer::finish`], it removes what it wrote.
@@ -41,7 +42,10 @@ impl Writer {
         fs::create_dir_all(parent).map_err(io(parent))?;
         let stem = format!(".{name}.partial-");
         remove_abandoned(parent, &stem);
-        let staging = parent.join(format!("{stem}{}", std::process::id()));
+        // Two writers of one process may have the same target.
+        static WRITERS: AtomicU32 = AtomicU32::new(0);
+        let number = WRITERS.fetch_add(1, Ordering::Relaxed);
+        let staging = parent.join(format!("{stem}{}.{number}", std::process::id()));
         let _ = fs::remove_dir_all(&staging);
         fs::create_dir_all(&staging).map_err(io(&staging))?;
         Ok(Self { target: target.into(), staging, finished: false })
@@ -101,7 +105,7 @@ impl Writer {
     /// Writes the manifest and puts the artifact in place, replacing an older one.
     ///
     /// # Errors
-    /// What the operating system says; nothing is left in place then.
+    /// What the operating system says; an older artifact is still in place then.
     pub fn finish(mut self, manifest: &Manifest) -> Result<(), ArtifactError> {
         self.manifest(manifest)?;
         self.replace_target()
@@ -110,27 +114,51 @@ impl Writer {
         Ok(())
     }
 
-    /// A directory cannot be renamed over a full one, so an older artifact steps aside first.
+    /// An older artifact changes places with the new one at once where the system can do that.
+    /// Elsewhere it steps aside first, since a directory cannot be renamed over a full one; killed
+    /// between the two renames, the process leaves it under the name that ends in `.old`.
     fn replace_target(&self) -> io::Result<()> {
-        let old = self.staging.with_extension("old");
-        let had_old = self.target.exists();
-        if had_old {
-            fs::rename(&self.target, &old)?;
+        if !self.target.exists() {
+            return fs::rename(&self.staging, &self.target);
         }
+        // What cannot be removed now goes when the next artifact is written here.
+        if exchange(&self.staging, &self.target).is_ok() {
+            let _ = fs::remove_dir_all(&self.staging);
+            return Ok(());
+        }
+        let mut old = self.staging.clone().into_os_string();
+        old.push(".old");
+        fs::rename(&self.target, &old)?;
         fs::rename(&self.staging, &self.target).inspect_err(|_| {
-            if had_old {
-                let _ = fs::rename(&old, &self.target);
-            }
+            let _ = fs::rename(&old, &self.target);
         })?;
-        if had_old {
-            fs::remove_dir_all(&old)?;
-        }
+        let _ = fs::remove_dir_all(&old);
         Ok(())
     }
 }
 
-/// Removes what killed processes left: a staging directory ends in the id of its process. Where the
-/// system does not tell which processes live, nothing is removed.
+/// Swaps two directories of one file system, which either happens or does not.
+#[cfg(target_os = "linux")]
+fn exchange(a: &Path, b: &Path) -> io::Result<()> {
+    use std::{ffi::CString, os::unix::ffi::OsStrExt};
+    let a = CString::new(a.as_os_str().as_bytes())?;
+    let b = CString::new(b.as_os_str().as_bytes())?;
+    // SAFETY: both are strings that end in a zero and live through the call.
+    let result = unsafe {
+        let here = libc::AT_FDCWD;
+        libc::renameat2(here, a.as_ptr(), here, b.as_ptr(), libc::RENAME_EXCHANGE)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// This system has no such call.
+#[cfg(not(target_os = "linux"))]
+fn exchange(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Removes what killed processes left: the name of a staging directory has the id of its process
+/// after `stem`. Where the system does not tell which processes live, nothing is removed.
 fn remove_abandoned(parent: &Path, stem: &str) {
     let proc = Path::new("/proc");
     let Ok(entries) = fs::read_dir(parent) else { return };
@@ -195,5 +223,85 @@ impl FileStream {
             .and_then(|()| self.out.get_ref().sync_data())
             .map_err(|source| ArtifactError::Io { path: self.full.clone(), source })?;
         Ok(FileEntry { path: self.path, bytes: self.bytes, checksum: self.hasher.finish() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that is removed in the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let id = std::process::id();
+            let dir = std::env::temp_dir().join(format!("precast-write-{name}-{id}"));
+            let _ = fs::remove_dir_all(&dir);
+            fs::create_dir_all(&dir).expect("temporary directories are writable");
+            Self(dir)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).expect("the directory exists");
+            let mut names: Vec<String> = entries
+                .map(|e| e.expect("readable").file_name().to_string_lossy().into_owned())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Puts an artifact in place that holds `text`, without a real manifest.
+    fn publish(writer: &Writer, text: &str) {
+        writer.file("manifest.json", text.as_bytes()).expect("staging is writable");
+        writer.replace_target().expect("the target can be replaced");
+    }
+
+    #[test]
+    fn the_last_of_two_writers_stays_and_nothing_else() {
+        let dir = Scratch::new("two");
+        let target = dir.0.join("out");
+        let create = || Writer::create(&target).expect("the directory is writable");
+        let (first, second) = (create(), create());
+        publish(&second, "second");
+        publish(&first, "first");
+        drop((first, second));
+        assert_eq!(fs::read_to_string(target.join("manifest.json")).unwrap(), "first");
+        assert_eq!(dir.names(), ["out"]);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_dead_processes_left_goes_and_what_living_ones_write_stays() {
+        let dir = Scratch::new("left");
+        // No process has the largest id there is.
+        let mine = format!(".out.partial-{}.7", std::process::id());
+        for name in [".out.partial-4294967295.0", ".out.partial-4294967295.0.old", &mine] {
+            fs::create_dir(dir.0.join(name)).unwrap();
+        }
+        drop(Writer::create(&dir.0.join("out")).unwrap());
+        assert_eq!(dir.names(), [mine]);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn directories_change_places() {
+        let dir = Scratch::new("exchange");
+        let (a, b) = (dir.0.join("a"), dir.0.join("b"));
+        for path in [&a, &b] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("name"), path.as_os_str().as_encoded_bytes()).unwrap();
+        }
+        exchange(&a, &b).unwrap();
+        assert_eq!(fs::read_to_string(a.join("name")).unwrap(), b.to_str().unwrap());
+        assert_eq!(fs::read_to_string(b.join("name")).unwrap(), a.to_str().unwrap());
+        assert!(exchange(&a, &dir.0.join("absent")).is_err());
     }
 }
