@@ -23,6 +23,9 @@ pub enum PlanError {
         /// Index of the argument.
         arg: usize,
     },
+    /// A step calls a kernel that the plan does not list.
+    #[error("step {0} calls a kernel that is not listed")]
+    UnlistedKernel(usize),
     /// An input or output that holds nothing when it is written or read.
     #[error("port `{0}` lies in no live buffer")]
     StrayPort(String),
@@ -54,12 +57,15 @@ pub fn check_plan(plan: &Plan) -> Result<(), PlanError> {
     let covered = |offset: u64, bytes: u64, step: usize| {
         plan.placements.iter().any(|p| {
             p.offset <= offset
-                && offset.saturating_add(bytes) <= p.offset + p.bytes
+                && offset.checked_add(bytes).is_some_and(|end| end <= p.offset + p.bytes)
                 && p.first as usize <= step
                 && step <= p.last as usize
         })
     };
     for (step, call) in plan.steps.iter().enumerate() {
+        if call.kernel as usize >= plan.kernels.len() {
+            return Err(PlanError::UnlistedKernel(step));
+        }
         for (arg, at) in call.args.iter().enumerate() {
             if at.space == Space::Arena && !covered(at.offset, at.bytes, step) {
                 return Err(PlanError::Stray { step, arg });
@@ -120,6 +126,22 @@ mod tests {
         for (placements, args, error) in cases {
             assert_eq!(check_plan(&plan(placements, args)), Err(error));
         }
+    }
+
+    #[test]
+    fn ranges_past_the_last_address_are_refused() {
+        let mut huge = plan(vec![at(0, u64::MAX, 0, 1)], vec![(64, u64::MAX)]);
+        huge.arena_bytes = u64::MAX;
+        assert_eq!(check_plan(&huge), Err(PlanError::Stray { step: 0, arg: 0 }));
+        let beyond = plan(vec![at(u64::MAX - 63, 64, 0, 1)], vec![]);
+        assert_eq!(check_plan(&beyond), Err(PlanError::OutOfArena(0)));
+    }
+
+    #[test]
+    fn kernels_are_listed() {
+        let mut unlisted = plan(vec![], vec![]);
+        unlisted.steps[0].kernel = 1;
+        assert_eq!(check_plan(&unlisted), Err(PlanError::UnlistedKernel(0)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::{ArtifactError, FileEntry, Manifest, Plan, checksum, codec::FORMAT_VERSION};
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 use tensor::MappedFile;
 
@@ -32,14 +32,20 @@ impl Artifact {
             .as_u64()
             .ok_or_else(|| not("manifest.json has no format_version"))?;
         if found != u64::from(FORMAT_VERSION) {
-            return Err(ArtifactError::Format { path, found: found as u32 });
+            let found = u32::try_from(found).unwrap_or(u32::MAX);
+            return Err(ArtifactError::Format { path, found });
         }
-        let manifest: Manifest = serde_json::from_value(value)
-            .map_err(|e| ArtifactError::Damaged { path, why: e.to_string() })?;
+        let manifest: Manifest =
+            serde_json::from_value(value).map_err(|e| damaged(&path, e.to_string()))?;
         let artifact = Self { root: root.into(), manifest };
         for entry in artifact.entries() {
+            if !is_inside(&entry.path) {
+                return Err(damaged(&path, format!("names `{}`, a path elsewhere", entry.path)));
+            }
             let path = artifact.path(entry);
-            let len = fs::metadata(&path).map_err(|_| damaged(&path, "is missing".into()))?.len();
+            // Anything but a file may have no end, whatever length it shows.
+            let file = fs::metadata(&path).ok().filter(fs::Metadata::is_file);
+            let len = file.ok_or_else(|| damaged(&path, "is missing".into()))?.len();
             if len != entry.bytes {
                 return Err(damaged(&path, format!("has {len} bytes, expected {}", entry.bytes)));
             }
@@ -119,6 +125,12 @@ impl Artifact {
     }
 }
 
+/// Whether `path` stays inside the directory it is joined to.
+fn is_inside(path: &str) -> bool {
+    let mut parts = Path::new(path).components().peekable();
+    parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
 fn damaged(path: &Path, why: String) -> ArtifactError {
     ArtifactError::Damaged { path: path.into(), why }
 }
@@ -128,4 +140,17 @@ fn verify(path: &Path, entry: &FileEntry, bytes: &[u8]) -> Result<(), ArtifactEr
         return Err(damaged(path, "was altered: its checksum differs".into()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_lie_inside_the_artifact() {
+        assert!(is_inside("weights/weights.bin") && is_inside("tokenizer.json"));
+        for path in ["", "/dev/zero", "../other", "plans/../../other", "."] {
+            assert!(!is_inside(path), "{path}");
+        }
+    }
 }

@@ -52,11 +52,15 @@ impl<D: Device> Drop for Recording<'_, D> {
 /// Captures every call of `plan`.
 ///
 /// # Errors
-/// As [`Device::begin_capture`], [`Device::launch`] and [`Device::end_capture`].
+/// As [`Device::begin_capture`], [`Device::launch`] and [`Device::end_capture`];
+/// [`DeviceError::BadCall`] for a kernel that the plan does not list.
 pub fn capture<D: Device>(device: &mut D, plan: &Plan) -> Result<D::Graph, DeviceError> {
     let mut recording = Recording::begin(device)?;
     for step in &plan.steps {
-        let kernel = &plan.kernels[step.kernel as usize];
+        let kernel = plan.kernels.get(step.kernel as usize).ok_or_else(|| {
+            let (kernel, why) = (format!("#{}", step.kernel), "the plan does not list it".into());
+            DeviceError::BadCall { kernel, why }
+        })?;
         recording.launch(kernel, &step.args, &step.scalars)?;
     }
     recording.finish()
