@@ -62,9 +62,11 @@ dtypes! {
 pub struct ParseDTypeError(String);
 
 impl DType {
-    /// Bytes that `elements` elements take, rounded up to a whole byte.
+    /// Bytes that `elements` elements take, rounded up to a whole byte; [`u64::MAX`] when no
+    /// number is large enough.
     pub const fn bytes_for(self, elements: u64) -> u64 {
-        (elements * self.bits()).div_ceil(8)
+        let bytes = (elements as u128 * self.bits() as u128).div_ceil(8);
+        if bytes > u64::MAX as u128 { u64::MAX } else { bytes as u64 }
     }
 
     /// Whether arithmetic on it is floating point.
@@ -100,5 +102,7 @@ mod tests {
     fn odd_nibbles_take_a_whole_byte() {
         assert_eq!(DType::I4.bytes_for(3), 2);
         assert_eq!(DType::BF16.bytes_for(3), 6);
+        assert_eq!(DType::I4.bytes_for(u64::MAX), 1 << 63);
+        assert_eq!(DType::F32.bytes_for(u64::MAX / 2), u64::MAX);
     }
 }

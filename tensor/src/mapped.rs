@@ -18,11 +18,14 @@ impl MappedFile {
         unsafe { memmap2::Mmap::map(&file) }.map(Self)
     }
 
-    /// Tells the kernel that `range` will not be needed soon, so that it stops counting towards
-    /// this process. The bytes stay readable.
+    /// Tells the system that `len` bytes from `offset` on will not be needed soon, so that they stop
+    /// counting towards this process. The bytes stay readable. What lies past the end is left out.
     pub fn release(&self, offset: usize, len: usize) {
+        let offset = offset.min(self.len());
+        let len = len.min(self.len() - offset);
         #[cfg(unix)]
-        // SAFETY: the mapping is of a file and read-only: dropped pages are read again on access.
+        // SAFETY: the range is inside the mapping, which is of a file and read-only: dropped pages
+        // are read again on access.
         unsafe {
             // Only a hint: an error changes nothing that a caller could act on.
             let _ = self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, len);
