@@ -2,6 +2,7 @@
 //! are those of `KERNELS.md`.
 
 mod lower;
+mod sources;
 
 use artifact::BuildTarget;
 use compiler::{LowerError, Lowered, Operand, Target};
@@ -49,7 +50,7 @@ impl Target for CpuTarget {
     }
 
     fn sources(&self) -> &'static [&'static str] {
-        &[include_str!("mod.rs"), include_str!("lower.rs"), include_str!("../../KERNELS.md")]
+        sources::TEXTS
     }
 
     fn lower(

@@ -1,0 +1,73 @@
+//! What the hash of the kernels covers.
+
+macro_rules! sources {
+    ($($path:literal),* $(,)?) => {
+        #[cfg(test)]
+        const PATHS: &[&str] = &[$($path),*];
+
+        /// Every source file that decides what a call in a plan computes. (The slow reference
+        /// kernels compute nothing that is served.)
+        pub(super) const TEXTS: &[&str] =
+            &[$(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", $path))),*];
+    };
+}
+
+sources! {
+    "KERNELS.md",
+    "src/kernels/argmax.rs",
+    "src/kernels/attention/mod.rs",
+    "src/kernels/attention/tile.rs",
+    "src/kernels/bind.rs",
+    "src/kernels/element.rs",
+    "src/kernels/elementwise.rs",
+    "src/kernels/exp.rs",
+    "src/kernels/kv.rs",
+    "src/kernels/matmul/epilogue.rs",
+    "src/kernels/matmul/mod.rs",
+    "src/kernels/matmul/tile.rs",
+    "src/kernels/mod.rs",
+    "src/kernels/norm.rs",
+    "src/kernels/registry.rs",
+    "src/kernels/rope.rs",
+    "src/kernels/rows.rs",
+    "src/kernels/simd/avx2.rs",
+    "src/kernels/simd/avx512.rs",
+    "src/kernels/simd/mod.rs",
+    "src/kernels/simd/portable.rs",
+    "src/kernels/worker.rs",
+    "src/target/lower.rs",
+    "src/target/mod.rs",
+    "src/target/sources.rs",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn collect(dir: &Path, root: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, root, found);
+            } else {
+                let inside = path.strip_prefix(root).unwrap();
+                let parts: Vec<_> = inside.iter().map(|part| part.to_str().unwrap()).collect();
+                found.push(parts.join("/"));
+            }
+        }
+    }
+
+    #[test]
+    fn every_kernel_source_is_listed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut found = vec!["KERNELS.md".to_owned()];
+        for dir in ["src/kernels", "src/target"] {
+            collect(&root.join(dir), root, &mut found);
+        }
+        found.retain(|path| !path.starts_with("src/kernels/reference/"));
+        found.sort();
+        assert_eq!(PATHS, found);
+        assert_eq!(PATHS.len(), TEXTS.len());
+    }
+}
