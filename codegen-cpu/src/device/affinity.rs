@@ -53,8 +53,8 @@ mod linux {
     impl Drop for Before {
         fn drop(&mut self) {
             // SAFETY: the set is live; a thread that has ended since is an error code. Should its
-            // number have been given to another thread of this process, that thread may run
-            // anywhere, which is the usual state.
+            // number belong to another thread by now, that thread may run on the processors of the
+            // set, which changes its speed alone.
             unsafe {
                 libc::sched_setaffinity(self.thread, size_of::<libc::cpu_set_t>(), &self.set);
             }

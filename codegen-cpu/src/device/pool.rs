@@ -98,8 +98,13 @@ impl Pool {
     /// The job's pointers are valid, its calls were bound to memory that is alive and that no one
     /// else uses during the call.
     pub(super) unsafe fn run(&mut self, job: Job) {
+        // Only the barrier after a call says that every worker has taken the job.
+        if job.calls.is_empty() {
+            return;
+        }
         let shared = &*self.shared;
-        // SAFETY: the workers wait for the next generation and do not look at the job before.
+        // SAFETY: every worker passed the last barrier of the job before, so it has its own copy of
+        // that one and does not look here before it sees the next generation.
         unsafe { *shared.job.get() = Some(job) };
         // Sequentially consistent, like the workers' side: either a worker sees the new generation
         // before it sleeps, or this thread sees that it sleeps.
@@ -173,6 +178,7 @@ fn next_generation(shared: &Shared, index: usize, seen: usize) -> usize {
 /// # Safety
 /// As [`Pool::run`]; every thread calls it.
 unsafe fn walk(shared: &Shared, job: Job, index: usize) {
+    let _together = AbortOnPanic;
     let worker = Worker {
         index,
         count: shared.threads,
@@ -190,6 +196,18 @@ unsafe fn walk(shared: &Shared, job: Job, index: usize) {
                 // SAFETY: the caller's promise.
                 unsafe { (*memory).release_weights(offset, bytes) };
             }
+        }
+    }
+}
+
+/// Ends the process when a thread unwinds out of a replay: the others would wait for it at the next
+/// barrier for ever, or go on in memory that it gives back.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
         }
     }
 }
