@@ -19,7 +19,7 @@ use pool::{Job, Pool};
 use std::sync::Arc;
 
 /// The most threads a device takes.
-const MOST_THREADS: usize = 1024;
+pub(crate) const MOST_THREADS: usize = 1024;
 
 /// How a device is set up.
 #[derive(Clone, Debug)]

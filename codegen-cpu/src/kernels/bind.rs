@@ -17,6 +17,9 @@ pub(crate) struct Buffer {
 
 /// A kernel with its arguments: the same work for every instruction set.
 pub(crate) trait Kernel: Sized + Send + Sync + 'static {
+    /// Whether an output may be the very buffer of an input of the same type and stride.
+    const IN_PLACE: bool = false;
+
     /// Takes buffers and scalars in the order of `KERNELS.md`.
     ///
     /// # Errors
@@ -75,12 +78,12 @@ impl<K: Kernel, S: Simd> Run for Compiled<K, S> {
 /// Binds `K` for `S`.
 ///
 /// # Errors
-/// As [`Kernel::bind`], or when arguments are left over.
+/// As [`Kernel::bind`], or when arguments are left over or overlap.
 pub(crate) fn compiled<K: Kernel, S: Simd>(
     binder: &mut Binder<'_>,
 ) -> Result<Box<dyn Run>, String> {
     let kernel = K::bind(binder)?;
-    binder.finish()?;
+    binder.finish(K::IN_PLACE)?;
     Ok(Box::new(Compiled::<K, S>(kernel, std::marker::PhantomData)))
 }
 
@@ -126,17 +129,28 @@ impl<T> Rows<T> {
     }
 }
 
+/// What a kernel does with a buffer.
+struct Use {
+    /// First byte and the one past the last.
+    start: usize,
+    end: usize,
+    written: bool,
+    /// Bytes of an element, and elements between rows.
+    shape: (usize, usize),
+}
+
 /// Hands out buffers and scalars in order.
 pub(crate) struct Binder<'a> {
     args: &'a [Buffer],
     scalars: &'a [Scalar],
     next_arg: usize,
     next_scalar: usize,
+    uses: Vec<Use>,
 }
 
 impl<'a> Binder<'a> {
     pub(crate) fn new(args: &'a [Buffer], scalars: &'a [Scalar]) -> Self {
-        Self { args, scalars, next_arg: 0, next_scalar: 0 }
+        Self { args, scalars, next_arg: 0, next_scalar: 0, uses: Vec::with_capacity(args.len()) }
     }
 
     /// The next scalar, a count.
@@ -192,15 +206,19 @@ impl<'a> Binder<'a> {
         self.rows(what, rows, n, stride, true)
     }
 
-    /// The next buffer whatever its length.
-    pub(crate) fn buffer(&mut self, what: &str) -> Result<Buffer, String> {
+    fn buffer(&mut self, what: &str) -> Result<Buffer, String> {
         let got = self.args.get(self.next_arg).copied();
         self.next_arg += 1;
         got.ok_or_else(|| format!("{} buffers, `{what}` is missing", self.args.len()))
     }
 
-    /// The next buffer, read or written, as whole blocks of `len` elements, and their number.
-    pub(crate) fn whole<T>(&mut self, what: &str, len: usize) -> Result<(usize, Rows<T>), String> {
+    /// The next buffer as whole blocks of `len` elements, and their number.
+    pub(crate) fn blocks<T>(
+        &mut self,
+        what: &str,
+        len: usize,
+        written: bool,
+    ) -> Result<(usize, Rows<T>), String> {
         let Buffer { ptr, bytes, writable } = self.buffer(what)?;
         let blocks = bytes / (len * size_of::<T>());
         if !writable || blocks == 0 {
@@ -208,11 +226,7 @@ impl<'a> Binder<'a> {
                 "`{what}` has {bytes} bytes, too few for one block, or is constant"
             ));
         }
-        let ptr = ptr.cast::<T>();
-        if !ptr.is_aligned() {
-            return Err(format!("`{what}` is not aligned to {} bytes", align_of::<T>()));
-        }
-        Ok((blocks, Rows { ptr, stride: len }))
+        Ok((blocks, self.used(what, ptr, bytes, len, written)?))
     }
 
     fn rows<T>(
@@ -240,13 +254,26 @@ impl<'a> Binder<'a> {
                 .and_then(|e| e.checked_add(n))
                 .and_then(|e| e.checked_mul(size_of::<T>())),
         };
-        if needed.is_none_or(|needed| needed > bytes) {
+        let Some(needed) = needed.filter(|&needed| needed <= bytes) else {
             let element = size_of::<T>();
             return Err(format!(
                 "`{what}` has {bytes} bytes, too few for {rows} rows of {n} elements of {element} \
                  bytes, {stride} apart"
             ));
-        }
+        };
+        self.used(what, ptr, needed, stride, written)
+    }
+
+    fn used<T>(
+        &mut self,
+        what: &str,
+        ptr: *mut u8,
+        bytes: usize,
+        stride: usize,
+        written: bool,
+    ) -> Result<Rows<T>, String> {
+        let (start, shape) = (ptr.addr(), (size_of::<T>(), stride));
+        self.uses.push(Use { start, end: start + bytes, written, shape });
         let ptr = ptr.cast::<T>();
         if !ptr.is_aligned() {
             return Err(format!("`{what}` is not aligned to {} bytes", align_of::<T>()));
@@ -259,7 +286,7 @@ impl<'a> Binder<'a> {
         (0..n).map(|_| self.factor(what)).collect()
     }
 
-    fn finish(&self) -> Result<(), String> {
+    fn finish(&self, in_place: bool) -> Result<(), String> {
         if self.next_arg != self.args.len() || self.next_scalar != self.scalars.len() {
             return Err(format!(
                 "{} buffers and {} scalars, expected {} and {}",
@@ -268,6 +295,16 @@ impl<'a> Binder<'a> {
                 self.next_arg,
                 self.next_scalar
             ));
+        }
+        for (i, a) in self.uses.iter().enumerate() {
+            for (j, b) in self.uses.iter().enumerate().take(i) {
+                let apart = a.end <= b.start || b.end <= a.start;
+                let same = a.start == b.start && a.end == b.end && a.shape == b.shape;
+                let one_written = a.written != b.written;
+                if (a.written || b.written) && !apart && !(in_place && same && one_written) {
+                    return Err(format!("buffers {j} and {i} overlap and one is written"));
+                }
+            }
         }
         Ok(())
     }

@@ -81,6 +81,8 @@ pub(crate) struct Map<I, O, F> {
 }
 
 impl<I: Element, O: Element, F: Unary> Kernel for Map<I, O, F> {
+    const IN_PLACE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n) = (b.count("rows")?, b.count("n")?);
         let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
@@ -141,6 +143,8 @@ impl<O: Element, F: Binary> Zip<O, F> {
 }
 
 impl<O: Element, F: Binary> Kernel for Zip<O, F> {
+    const IN_PLACE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n) = (b.count("rows")?, b.count("n")?);
         let (a_stride, b_stride) = (b.count("first stride")?, b.count("second stride")?);
@@ -166,6 +170,8 @@ impl<O: Element, F: Binary> Kernel for Zip<O, F> {
 pub(crate) struct AddBias(Zip<f32, Add>);
 
 impl Kernel for AddBias {
+    const IN_PLACE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n) = (b.count("rows")?, b.count("n")?);
         let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);

@@ -95,7 +95,7 @@ impl<T: Element> Kernel for KvWrite<T> {
         let k = b.input("k", rows, heads * d, k_stride)?;
         let v = b.input("v", rows, heads * d, v_stride)?;
         let slots = b.input("slots", 1, rows, rows)?;
-        let (blocks, state) = b.whole::<T>("state", kv.block_len())?;
+        let (blocks, state) = b.blocks::<T>("state", kv.block_len(), true)?;
         Ok(Self { rows, kv, slot_count: blocks * BLOCK_TOKENS, k, v, slots, state })
     }
 

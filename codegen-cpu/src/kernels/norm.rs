@@ -71,8 +71,10 @@ fn scale(sum_of_squares: f32, n: usize, eps: f32) -> f32 {
 }
 
 impl<I: Element, O: Element> Kernel for RmsNorm<I, O> {
+    const IN_PLACE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
-        let (rows, groups, n) = (b.count("rows")?, b.count("groups")?, b.positive("n")?);
+        let (rows, groups, n) = (b.count("rows")?, b.positive("groups")?, b.positive("n")?);
         let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
         let eps = b.factor("eps")?;
         let width = product(&[groups, n])?;
@@ -115,6 +117,8 @@ pub(crate) struct AddRmsNorm<O> {
 }
 
 impl<O: Element> Kernel for AddRmsNorm<O> {
+    const IN_PLACE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n) = (b.count("rows")?, b.positive("n")?);
         let (a_stride, b_stride) = (b.count("a stride")?, b.count("b stride")?);

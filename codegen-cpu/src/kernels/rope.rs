@@ -94,8 +94,11 @@ pub(crate) struct Rotary {
 }
 
 impl Kernel for Rotary {
+    const IN_PLACE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
-        let (rows, heads, d, r) = (b.count("T")?, b.count("heads")?, b.count("d")?, b.count("r")?);
+        let (rows, heads) = (b.count("T")?, b.positive("heads")?);
+        let (d, r) = (b.positive("d")?, b.count("r")?);
         let interleaved = b.count("interleaved")?;
         let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
         if r > d || r % 2 != 0 {

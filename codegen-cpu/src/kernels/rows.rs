@@ -16,6 +16,8 @@ pub(crate) struct Copy<T> {
 }
 
 impl<T: Element> Kernel for Copy<T> {
+    const IN_PLACE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n) = (b.count("rows")?, b.count("n")?);
         let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
@@ -147,7 +149,7 @@ impl<L: Table, W: Element, O: Element> Embed<L, W, O> {
 
 impl<L: Table, W: Element, O: Element> Kernel for Embed<L, W, O> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
-        let (rows, vocab, n) = (b.count("T")?, b.count("V")?, b.count("H")?);
+        let (rows, vocab, n) = (b.count("T")?, b.count("V")?, b.positive("H")?);
         let out_stride = b.count("out stride")?;
         product(&[vocab.next_multiple_of(64), n.next_multiple_of(2), size_of::<W>()])?;
         let ids = b.input("ids", 1, rows, rows)?;

@@ -117,6 +117,53 @@ fn bad_calls_are_refused_with_the_reason() {
     assert!(error.contains("`n` is the factor 64, expected a count"), "{error}");
 }
 
+#[test]
+fn outputs_overlap_nothing_that_another_thread_may_read() {
+    let mut device = loaded(1, 4096);
+    let at = |offset, bytes| BufferRef { space: Space::Arena, offset, bytes };
+    let (a, b) = (at(0, 256), at(256, 256));
+    let overlap = "overlap and one is written";
+
+    let sizes = ints([2, 32, 32, 32, 32]);
+    for (args, why_not) in
+        [([a, b, at(128, 256)], "0 and 2"), ([a, at(512, 256), at(448, 256)], "1 and 2")]
+    {
+        let error = why(&mut device, "add_f32", &args, &sizes);
+        assert!(error.contains(&format!("buffers {why_not} {overlap}")), "{error}");
+    }
+    let error = why(&mut device, "cast_f32_bf16", &[a, a], &ints([2, 32, 32, 32]));
+    assert!(error.contains(overlap), "{error}");
+    let error = why(&mut device, "add_f32", &[a, b, a], &ints([2, 16, 32, 16, 16]));
+    assert!(error.contains(overlap), "another stride: {error}");
+    let error = why(&mut device, "matmul_f32_f32", &[a, at(256, 256), a], &ints([64, 1, 1, 1, 1]));
+    assert!(error.contains(overlap), "{error}");
+
+    device.begin_capture().unwrap();
+    device.launch("add_f32", &[a, b, a], &sizes).unwrap();
+    device.launch("add_f32", &[a, a, at(256, 256)], &sizes).unwrap();
+}
+
+/// Nothing runs between two replays of an empty graph, so nothing says that workers saw the first.
+#[test]
+fn empty_graphs_do_not_disturb_others() {
+    let mut device = loaded(4, 4096);
+    let at = BufferRef { space: Space::Arena, offset: 0, bytes: 512 };
+    device.begin_capture().unwrap();
+    let empty = device.end_capture().unwrap();
+    device.begin_capture().unwrap();
+    device.launch("add_f32", &[at, at, at], &ints([8, 16, 16, 16, 16])).unwrap();
+    let doubling = device.end_capture().unwrap();
+    device.write(at, &encode(F, &[1.0; 128]));
+    for _ in 0..100 {
+        device.replay(&empty).unwrap();
+        device.replay(&doubling).unwrap();
+        device.replay(&empty).unwrap();
+    }
+    let mut out = vec![0; 512];
+    device.read(at, &mut out);
+    assert_eq!(decode(F, &out), [2f32.powi(100); 128]);
+}
+
 /// No kernel may panic or read outside, whatever sizes a damaged artifact has.
 #[test]
 fn wild_sizes_are_refused_by_every_kernel() {

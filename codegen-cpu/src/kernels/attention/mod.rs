@@ -13,6 +13,7 @@ use super::exp::exp;
 use super::kv::{BLOCK_TOKENS, Kv};
 use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
+use crate::device::MOST_THREADS;
 use tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, most_queries};
 
 /// What a row costs beside its context, in tokens.
@@ -40,7 +41,7 @@ pub(crate) struct Attention<T, O> {
 
 impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
-        let (t, sequences, width) = (b.count("T")?, b.positive("S")?, b.positive("W")?);
+        let (t, sequences, width) = (b.positive("T")?, b.positive("S")?, b.positive("W")?);
         let (heads, kv_heads, d) = (b.positive("heads")?, b.positive("kv heads")?, b.count("d")?);
         let kv = Kv::bind::<T>(kv_heads, d, b.count("block tokens")?)?;
         let scale = b.factor("scale")?;
@@ -51,10 +52,11 @@ impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
         if heads % kv_heads != 0 {
             return Err(format!("{heads} heads for {kv_heads} KV heads"));
         }
-        product(&[width, BLOCK_TOKENS])?;
+        // What shares are counted in: the cost of everything, times a thread's number.
+        product(&[t, width, BLOCK_TOKENS, 1 + ROW_COST_TOKENS, kv_heads, MOST_THREADS])?;
         let n = product(&[heads, d, size_of::<f32>()])? / size_of::<f32>();
         let q = b.input("q", t, n, q_stride)?;
-        let (blocks, state) = b.whole::<T>("state", kv.block_len())?;
+        let (blocks, state) = b.blocks::<T>("state", kv.block_len(), false)?;
         Ok(Self {
             sequences,
             rows: t / sequences,
