@@ -59,8 +59,8 @@ pub fn choose(
     let head = HEAD_ROWS.to_vec();
     let mut tiers: Vec<u32> = tiers
         .iter()
+        .filter(|&&t| t > 0 && t < longest)
         .map(|t| t.next_multiple_of(block_tokens))
-        .filter(|&t| t < longest)
         .chain([longest])
         .collect();
     tiers.sort_unstable();
@@ -116,6 +116,8 @@ mod tests {
         assert_eq!(b.tiers, [112]);
         let b = choose(&[1], None, &[512], &[100, 4096], 32768, 16);
         assert_eq!(b.tiers, [112, 4096, 32768]);
+        let b = choose(&[1], None, &[512], &[0, 32760, u32::MAX], 32768, 16);
+        assert_eq!(b.tiers, [32768]);
         assert_eq!(choose(&[1], None, &[512], &[], 64, 16).prefill, [64]);
     }
 }

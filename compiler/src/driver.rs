@@ -133,7 +133,9 @@ pub fn prepare(
 ) -> Result<Prepared, CompileError> {
     let build_target = target.build_target();
     let block_tokens = build_target.kv_block_tokens;
-    let max_context = options.max_context.unwrap_or(model.max_context).min(model.max_context);
+    // Positions are 32-bit on devices.
+    let most = model.max_context.clamp(1, i32::MAX as u32);
+    let max_context = options.max_context.unwrap_or(most).clamp(1, most);
     let buckets = buckets::choose(
         &options.graph_bs,
         options.max_running_requests,
@@ -236,7 +238,7 @@ fn emit_all(
         (Symbol::new(KV_BLOCKS), u64::from(kv_blocks) + 1),
         (Symbol::new(HIDDEN_ROWS), u64::from(hidden_rows)),
     ]);
-    let states = StateTable::new(module, &shared);
+    let states = StateTable::new(module, &shared)?;
     let mut weights = WeightTable::default();
     let mut emitted = Vec::new();
     let mut add = |func: &Func, phase: Phase, rows: u32, tier: u32| {

@@ -49,6 +49,14 @@ pub enum CompileError {
         /// The state.
         state: String,
     },
+    /// A state that two functions declare differently.
+    #[error("@{func} declares the state %{state} with another type than a function before it")]
+    StateType {
+        /// The later function.
+        func: String,
+        /// The state.
+        state: String,
+    },
     /// A function that every model has is missing.
     #[error("the model has no function @{0}")]
     NoFunction(&'static str),

@@ -1,5 +1,6 @@
 //! Persistent memories: one place for each name, the same for all plans.
 
+use crate::CompileError;
 use artifact::StateEntry;
 use ir::{Bindings, Module, Storage};
 
@@ -10,18 +11,27 @@ pub(crate) struct StateTable(Vec<StateEntry>);
 
 impl StateTable {
     /// States in order of first mention. Their dimensions must be numbers under `bindings`.
-    pub(crate) fn new(module: &Module, bindings: &Bindings) -> Self {
+    ///
+    /// # Errors
+    /// [`CompileError::StateType`] when two functions give a state different types.
+    pub(crate) fn new(module: &Module, bindings: &Bindings) -> Result<Self, CompileError> {
         let mut entries: Vec<StateEntry> = Vec::new();
         let mut end = 0u64;
         for func in &module.funcs {
             for &p in &func.params {
                 let value = &func.values[p];
-                let known = entries.iter().any(|e| e.name == value.name);
-                if value.ty.storage != Storage::State || known {
+                if value.ty.storage != Storage::State {
                     continue;
                 }
                 let ty = value.ty.bind(bindings);
                 let dims = ty.const_dims().expect("the dimensions of states are bound");
+                if let Some(known) = entries.iter().find(|e| e.name == value.name) {
+                    if (known.dtype, &known.dims) != (ty.dtype, &dims) {
+                        let (func, state) = (func.name.clone(), value.name.clone());
+                        return Err(CompileError::StateType { func, state });
+                    }
+                    continue;
+                }
                 let bytes = ty.bytes().expect("the dimensions of states are bound");
                 let offset = end.next_multiple_of(ALIGN);
                 end = offset + bytes;
@@ -34,7 +44,7 @@ impl StateTable {
                 });
             }
         }
-        Self(entries)
+        Ok(Self(entries))
     }
 
     pub(crate) fn offset(&self, name: &str) -> Option<u64> {
@@ -47,5 +57,35 @@ impl StateTable {
 
     pub(crate) fn into_entries(self) -> Vec<StateEntry> {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ir::Symbol;
+
+    /// Two functions that store into a state `%h`, with these types.
+    fn table(first: &str, second: &str) -> Result<StateTable, CompileError> {
+        let func = |name: &str, ty: &str| {
+            format!(
+                "func @{name}(%x: f32[2,4], %h: state {ty}) {{\n  \
+                   %next = store_rows %h, %x : state {ty}\n  \
+                   return %next\n}}\n"
+            )
+        };
+        let text = func("prefill", first) + &func("head", second);
+        let module = ir::text::parse("test.ir", &text).expect("the text is correct");
+        StateTable::new(&module, &Bindings::from([(Symbol::new("R"), 8)]))
+    }
+
+    #[test]
+    fn functions_share_a_state_of_one_type() {
+        let states = table("f32[R,4]", "f32[8,4]").unwrap();
+        assert_eq!(states.offset("h"), Some(0));
+        assert_eq!(states.bytes(), ALIGN);
+        assert_eq!(states.into_entries().len(), 1);
+        let error = table("f32[R,4]", "f32[16,4]").err().unwrap().to_string();
+        assert!(error.contains("@head declares the state %h with another type"), "{error}");
     }
 }
