@@ -32,7 +32,10 @@ pub fn read_bandwidth(threads: usize) -> f64 {
     let pass = || {
         std::thread::scope(|scope| {
             for part in memory.chunks(memory.len().div_ceil(threads)) {
-                scope.spawn(|| black_box(sum(part)));
+                scope.spawn(|| {
+                    use_every_processor();
+                    black_box(sum(part))
+                });
             }
         });
     };
@@ -46,11 +49,30 @@ pub fn peak_flops(peak: Peak, threads: usize) -> Option<f64> {
     let pass = || {
         std::thread::scope(|scope| {
             for _ in 0..threads {
-                scope.spawn(|| kernel(ROUNDS));
+                scope.spawn(|| {
+                    use_every_processor();
+                    kernel(ROUNDS);
+                });
             }
         });
     };
     Some(flops * (ROUNDS * threads) as f64 / time(pass) / 1e9)
+}
+
+/// Lets the calling thread run anywhere: it was started by one that an engine may keep on a single
+/// processor, and inherited that.
+fn use_every_processor() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: `cpu_set_t` is plain data for which zeros are the empty set; the call is given its
+    // size and a live pointer. Processors that do not exist are ignored, and so is a refusal, which
+    // leaves the thread where it was.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        for processor in 0..libc::CPU_SETSIZE as usize {
+            libc::CPU_SET(processor, &mut all);
+        }
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &all);
+    }
 }
 
 /// Rounds of a peak probe: some tens of milliseconds.
@@ -172,5 +194,37 @@ mod x86 {
             }
         }
         black_box(sums);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::thread::{available_parallelism, spawn};
+
+    #[test]
+    fn threads_started_by_a_pinned_one_use_every_processor() {
+        let processors = available_parallelism().unwrap();
+        let pinned = spawn(move || {
+            // SAFETY: as in `use_every_processor`.
+            unsafe {
+                let mut one: libc::cpu_set_t = std::mem::zeroed();
+                let mut before: libc::cpu_set_t = std::mem::zeroed();
+                libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut before);
+                let usable = (0..libc::CPU_SETSIZE as usize)
+                    .find(|&processor| libc::CPU_ISSET(processor, &before))
+                    .unwrap();
+                libc::CPU_SET(usable, &mut one);
+                assert_eq!(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &one), 0);
+            }
+            assert_eq!(available_parallelism().unwrap().get(), 1);
+            spawn(|| {
+                use_every_processor();
+                available_parallelism().unwrap()
+            })
+            .join()
+            .unwrap()
+        });
+        assert!(pinned.join().unwrap() >= processors);
     }
 }
