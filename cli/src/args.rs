@@ -79,10 +79,21 @@ pub struct BuildArgs {
     )]
     pub prefill_chunks: Vec<u32>,
     /// Context lengths that decode plans are sized for, beside the longest one.
-    #[arg(long, num_args = 1.., value_name = "TOKENS", default_values_t = [2048])]
+    #[arg(
+        long,
+        num_args = 1..,
+        value_name = "TOKENS",
+        value_parser = clap::value_parser!(u32).range(1..),
+        default_values_t = [2048]
+    )]
     pub context_tiers: Vec<u32>,
     /// Longest prompt and answer together [default: the model's own].
-    #[arg(long, visible_alias = "context-length", value_name = "TOKENS")]
+    #[arg(
+        long,
+        visible_alias = "context-length",
+        value_name = "TOKENS",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub max_context: Option<u32>,
     /// Element type of weights and matrix inputs.
     #[arg(long, value_enum, default_value_t = DTypeArg::Auto)]
@@ -91,7 +102,12 @@ pub struct BuildArgs {
     #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
     pub target: String,
     /// KV blocks to plan for [default: 4,096 tokens a running request, as far as memory allows].
-    #[arg(long, value_name = "N", conflicts_with = "mem_fraction")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with = "mem_fraction"
+    )]
     pub kv_blocks: Option<u32>,
     /// Fraction of the memory for weights, KV blocks and arena together.
     #[arg(long, visible_alias = "mem-fraction-static", value_name = "F", value_parser = fraction)]
@@ -220,7 +236,7 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 256)]
     pub max_tokens: u32,
     /// 0 always takes the most probable token.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, allow_negative_numbers = true, default_value_t = 0.0)]
     pub temperature: f32,
     /// Keeps the fewest tokens whose probability reaches this.
     #[arg(long, default_value_t = 1.0)]
@@ -242,8 +258,8 @@ pub struct InspectArgs {
     /// The artifact.
     #[arg(value_name = "ARTIFACT")]
     pub artifact: PathBuf,
-    /// Print the text IR of a function: decode, prefill or head.
-    #[arg(long, value_name = "FUNC")]
+    /// Print the text IR of a function.
+    #[arg(long, value_name = "FUNC", value_parser = ["decode", "prefill", "head"])]
     pub ir: Option<String>,
     /// Print the steps of a plan, such as decode-bs8-ctx2048.
     #[arg(long, value_name = "NAME")]
@@ -365,6 +381,9 @@ mod tests {
         for line in [
             "x compile --model m --graph-bs 0",
             "x compile --model m --mem-fraction 1.5",
+            "x compile --model m --kv-blocks 0",
+            "x compile --model m --max-context 0",
+            "x compile --model m --context-tiers 2048 0",
             "x compile --model m --kv-blocks 4 --mem-fraction 0.5",
             "x compile",
         ] {

@@ -10,7 +10,13 @@ use codegen_cpu::target::{CpuTarget, KV_BLOCK_TOKENS};
 use compiler::{KvBudget, Options, Prepared};
 use ir::DType;
 use models::{BuildOptions, Checkpoint, Precision};
-use std::{collections::BTreeMap, fmt::Write as _, io::IsTerminal, path::Path, time::Instant};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    io::{IsTerminal, Write as _},
+    path::Path,
+    time::Instant,
+};
 
 /// Files of a checkpoint that travel along.
 const FILES: [&str; 5] = [
@@ -27,6 +33,10 @@ const FILES: [&str; 5] = [
 /// What the checkpoint, the passes, the memory plan or the disk has against it.
 pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
     let started = Instant::now();
+    check_checkpoint(&args.model)?;
+    if !args.dry_run {
+        check_out(&args.out)?;
+    }
     let checkpoint = Checkpoint::open(&args.model)?;
     for ignored in checkpoint.ignored() {
         tracing::info!("tensor `{}` is not used: {}", ignored.name, ignored.reason);
@@ -43,7 +53,7 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
     let prepared = compiler::prepare(module, &model, &CpuTarget, &options)?;
     eprint!("{}", plan_text(&model, &prepared));
     if args.explain_passes {
-        print!("{}", prepared.report);
+        write!(std::io::stdout(), "{}", prepared.report)?;
     }
     if args.dry_run {
         return Ok(None);
@@ -61,7 +71,9 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
     let mut recorder = |staging: &Path| record(staging).map_err(|e| format!("{e:#}"));
     let recorder: Option<compiler::Recorder<'_>> =
         if args.no_record { None } else { Some(&mut recorder) };
-    let manifest = prepared.write(&source, &args.out, &mut |bytes| progress.at(bytes), recorder)?;
+    let manifest = prepared
+        .write(&source, &args.out, &mut |bytes| progress.at(bytes), recorder)
+        .with_context(|| format!("cannot write the artifact to {} (--out)", args.out.display()))?;
     tracing::info!(
         "wrote {} in {:.1} s: {} plans, {} of weights",
         args.out.display(),
@@ -70,6 +82,34 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
         bytes_text(manifest.memory.weights_bytes),
     );
     Ok(Some(manifest))
+}
+
+/// Says so when `dir` is no checkpoint at all.
+pub(crate) fn check_checkpoint(dir: &Path) -> anyhow::Result<()> {
+    let problem = if !dir.exists() {
+        "no such directory"
+    } else if !dir.is_dir() {
+        "not a directory"
+    } else if !dir.join("config.json").exists() {
+        "it has no config.json"
+    } else {
+        return Ok(());
+    };
+    bail!(
+        "{}: not a checkpoint: {problem}; point at a directory with config.json, tokenizer.json and \
+         safetensors files",
+        dir.display()
+    )
+}
+
+/// Refuses a place that no artifact can be written to, before the long work.
+fn check_out(out: &Path) -> anyhow::Result<()> {
+    let problem = match std::fs::read_dir(out).map(|mut entries| entries.next().is_some()) {
+        Ok(true) if !out.join("manifest.json").exists() => "it holds files that are no artifact",
+        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => "it is a file",
+        _ => return Ok(()),
+    };
+    bail!("{}: {problem}; choose another directory with --out", out.display())
 }
 
 fn read_files(dir: &Path) -> anyhow::Result<Vec<(String, Vec<u8>)>> {

@@ -3,74 +3,85 @@
 use crate::{args::InspectArgs, compile::bytes_text};
 use anyhow::Context;
 use artifact::{Artifact, Manifest, Plan, Space};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let artifact = Artifact::open(&args.artifact)?;
     let manifest = artifact.manifest();
+    let out = &mut io::stdout().lock();
     let text = |path: &str| -> anyhow::Result<String> {
         let bytes = artifact
             .file(path)?
-            .with_context(|| format!("{}: no {path} in this artifact", args.artifact.display()))?;
+            .with_context(|| format!("{}: there is no {path}", args.artifact.display()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(manifest)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(manifest)?)?;
     } else if let Some(func) = &args.ir {
-        print!("{}", text(&format!("ir/{func}.ir"))?);
+        write!(out, "{}", text(&format!("ir/{func}.ir"))?)?;
     } else if args.passes {
-        print!("{}", text("passes.txt")?);
+        write!(out, "{}", text("passes.txt")?)?;
     } else if args.weights {
-        print_weights(manifest);
+        print_weights(out, manifest)?;
     } else if let Some(name) = &args.plan {
         let plans = artifact.plans()?;
         let plan = plans.iter().find(|p| p.name == *name).with_context(|| {
             let names: Vec<&str> = plans.iter().map(|p| p.name.as_str()).collect();
             format!("no plan `{name}`; there are {}", names.join(", "))
         })?;
-        print_plan(plan);
+        print_plan(out, plan)?;
     } else {
-        summary(manifest, &artifact.plans()?);
+        summary(out, manifest, &artifact.plans()?)?;
     }
     Ok(())
 }
 
-fn summary(m: &Manifest, plans: &[Plan]) {
-    println!("{} ({}, {})", m.model.name, m.model.architecture, m.model.dtype);
-    println!("  parameters        {}", m.model.parameters);
-    println!("  context           {} tokens", m.model.max_context);
-    println!("  target            {} (at least {})", m.target.device, m.target.instruction_set);
-    println!("  running requests  {}", m.max_running_requests);
-    println!("memory");
-    println!("  weights           {}", bytes_text(m.memory.weights_bytes));
-    println!(
+fn summary(out: &mut impl Write, m: &Manifest, plans: &[Plan]) -> io::Result<()> {
+    writeln!(out, "{} ({}, {})", m.model.name, m.model.architecture, m.model.dtype)?;
+    writeln!(out, "  parameters        {}", m.model.parameters)?;
+    writeln!(out, "  context           {} tokens", m.model.max_context)?;
+    writeln!(
+        out,
+        "  target            {} (at least {})",
+        m.target.device, m.target.instruction_set
+    )?;
+    writeln!(out, "  running requests  {}", m.max_running_requests)?;
+    writeln!(out, "memory")?;
+    writeln!(out, "  weights           {}", bytes_text(m.memory.weights_bytes))?;
+    writeln!(
+        out,
         "  KV                {} blocks of {} tokens, {} bytes a token",
         m.kv.blocks, m.kv.block_tokens, m.kv.bytes_per_token
-    );
-    println!("  state             {}", bytes_text(m.memory.state_bytes));
-    println!("  arena             {}", bytes_text(m.memory.arena_bytes));
-    println!("buckets");
+    )?;
+    writeln!(out, "  state             {}", bytes_text(m.memory.state_bytes))?;
+    writeln!(out, "  arena             {}", bytes_text(m.memory.arena_bytes))?;
+    writeln!(out, "buckets")?;
     for b in &m.buckets {
         let kept = if b.kept { "" } else { " (dropped)" };
-        println!("  {:<8} {:>6}{kept}  {}", b.phase, b.rows, b.reason);
+        writeln!(out, "  {:<8} {:>6}{kept}  {}", b.phase, b.rows, b.reason)?;
     }
-    println!("plans");
+    writeln!(out, "plans")?;
     let width = m.plans.iter().map(|p| p.file.path.len()).max().unwrap_or(0);
-    println!(
+    writeln!(
+        out,
         "  {:<width$} {:>6} {:>11} {:>11} {:>7}",
         "file", "steps", "arena", "unshared", "padding"
-    );
+    )?;
     for p in &m.plans {
-        println!(
+        writeln!(
+            out,
             "  {:<width$} {:>6} {:>11} {:>11} {:>6.0}%",
             p.file.path,
             p.steps,
             bytes_text(p.arena_bytes),
             bytes_text(p.unshared_bytes),
             worst_padding(m, p) * 100.0,
-        );
+        )?;
     }
-    println!("kernels of {}", plans.first().map_or("", |p| p.name.as_str()));
+    writeln!(out, "kernels of {}", plans.first().map_or("", |p| p.name.as_str()))?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     if let Some(plan) = plans.first() {
         for step in &plan.steps {
@@ -78,8 +89,9 @@ fn summary(m: &Manifest, plans: &[Plan]) {
         }
     }
     for (kernel, count) in counts {
-        println!("  {count:>5} x {kernel}");
+        writeln!(out, "  {count:>5} x {kernel}")?;
     }
+    Ok(())
 }
 
 /// The share of rows that is padding when the plan runs the fewest rows it is ever picked for.
@@ -94,9 +106,10 @@ fn worst_padding(m: &Manifest, plan: &artifact::PlanEntry) -> f64 {
     f64::from(plan.rows - below - 1) / f64::from(plan.rows)
 }
 
-fn print_weights(m: &Manifest) {
+fn print_weights(out: &mut impl Write, m: &Manifest) -> io::Result<()> {
     for w in &m.weights {
-        println!(
+        writeln!(
+            out,
             "{:>12} {:>11}  {} {:?} {}  {}",
             w.offset,
             bytes_text(w.bytes),
@@ -104,15 +117,16 @@ fn print_weights(m: &Manifest) {
             w.dims,
             w.layout,
             w.recipe
-        );
+        )?;
     }
+    Ok(())
 }
 
-fn print_plan(plan: &Plan) {
-    println!("plan {} ({} rows, arena {} bytes)", plan.name, plan.rows, plan.arena_bytes);
+fn print_plan(out: &mut impl Write, plan: &Plan) -> io::Result<()> {
+    writeln!(out, "plan {} ({} rows, arena {} bytes)", plan.name, plan.rows, plan.arena_bytes)?;
     for (kind, ports) in [("input", &plan.inputs), ("output", &plan.outputs)] {
         for p in ports {
-            println!("{kind} {} {}{:?} at arena+{}", p.name, p.dtype, p.dims, p.at.offset);
+            writeln!(out, "{kind} {} {}{:?} at arena+{}", p.name, p.dtype, p.dims, p.at.offset)?;
         }
     }
     for (i, step) in plan.steps.iter().enumerate() {
@@ -137,6 +151,7 @@ fn print_plan(plan: &Plan) {
             })
             .collect();
         let kernel = &plan.kernels[step.kernel as usize];
-        println!("{i:>4} {kernel} ({}) [{}]", args.join(", "), scalars.join(", "));
+        writeln!(out, "{i:>4} {kernel} ({}) [{}]", args.join(", "), scalars.join(", "))?;
     }
+    Ok(())
 }

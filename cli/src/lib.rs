@@ -33,6 +33,7 @@ pub fn main(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     log::init(cli.log_format);
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if log::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             log::failure(&error);
             ExitCode::FAILURE

@@ -6,7 +6,10 @@ use codegen_cpu::target::CpuTarget;
 use compiler::Target;
 use ir::{Module, text};
 use passes::Stage;
-use std::{io::Read, path::Path};
+use std::{
+    io::{Read, Write},
+    path::Path,
+};
 
 /// Seeds of the inputs that `--check-numerics` draws.
 const SEEDS: [u64; 3] = [1, 2, 3];
@@ -24,9 +27,10 @@ pub(crate) fn opt(args: &OptArgs) -> anyhow::Result<()> {
     let limit = args.rewrite_limit.unwrap_or(usize::MAX);
     let mut after = before.clone();
     let mut last = text::print_module(&before);
+    let mut shown = Ok(());
     let mut show = |index: usize, pass: &str, ir: &str| {
-        if ir != last {
-            println!("; ==== {index:02} {pass}\n{ir}");
+        if ir != last && shown.is_ok() {
+            shown = writeln!(std::io::stdout(), "; ==== {index:02} {pass}\n{ir}");
             ir.clone_into(&mut last);
         }
     };
@@ -36,6 +40,7 @@ pub(crate) fn opt(args: &OptArgs) -> anyhow::Result<()> {
         dump: if args.print_after_all { Some(&mut show) } else { None },
     };
     let report = passes::run(&mut after, &stages, &mut options, &CpuTarget.info())?;
+    shown?;
     if args.explain_passes {
         eprint!("{report}");
     }
@@ -43,7 +48,7 @@ pub(crate) fn opt(args: &OptArgs) -> anyhow::Result<()> {
         check(&before, &after, &stages, limit)?;
     }
     if !args.print_after_all {
-        print!("{}", text::print_module(&after));
+        write!(std::io::stdout(), "{}", text::print_module(&after))?;
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
 
 /// Runs `precast run`: compiles into the cache what is not there yet, then serves it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+    check_address(&args.http)?;
     let artifact = if args.dir.join("manifest.json").is_file() {
         args.dir.clone()
     } else {
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 
 /// The artifact of a checkpoint, compiled unless the cache holds it.
 fn cached(checkpoint: &Path, build: &BuildArgs) -> anyhow::Result<PathBuf> {
+    compile::check_checkpoint(checkpoint)?;
     let out = cache::location(checkpoint, &format!("{build:?}"))?;
     if Artifact::open(&out).is_ok() {
         tracing::info!("{} is compiled already: {}", checkpoint.display(), out.display());
@@ -60,6 +62,7 @@ fn start(
     http: &HttpArgs,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
+    check_address(http)?;
     let artifact = Artifact::open(path)?;
     // The tokenizer of a large vocabulary takes as long to build as the engine, so both are done at
     // once. The engine stays on the thread that loads it, which the device pins to a processor, and
@@ -96,6 +99,17 @@ fn start(
     };
     server::serve_blocking(Arc::new(engine), model, options)?;
     Ok(())
+}
+
+/// Finds an address that is in use before the long work. Nothing stays bound, so that clients are
+/// refused until the server answers.
+fn check_address(http: &HttpArgs) -> Result<(), server::ServeError> {
+    match std::net::TcpListener::bind((http.host.as_str(), http.port)) {
+        Ok(_) => Ok(()),
+        Err(source) => {
+            Err(server::ServeError::Listen { host: http.host.clone(), port: http.port, source })
+        }
+    }
 }
 
 /// Logs how long the parts of the start took.
