@@ -175,8 +175,8 @@ impl<D: Device> Engine<D> {
         counters.free_blocks.store(manifest.kv.blocks.into(), Relaxed);
         let (blocks, block_tokens) = (manifest.kv.blocks, manifest.kv.block_tokens);
         let limits = Limits { vocab_size, context_tokens: context as usize };
-        let shared =
-            Shared::new(limits, (max_running, max_queued), (blocks, block_tokens), counters);
+        let (requests, memory) = ((max_running, max_queued), (blocks, block_tokens));
+        let shared = Shared::new(limits, requests, memory, counters, replayer.device_name());
         let scratch = Scratch {
             batch: Vec::with_capacity(max_running as usize),
             argmax: Vec::with_capacity(replayer.max_output_rows() as usize),

@@ -19,6 +19,7 @@ use std::{
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
+    pub(crate) device: String,
     pub(crate) max_running: u32,
     pub(crate) max_queued: u32,
     pub(crate) total_blocks: u32,
@@ -39,10 +40,12 @@ impl Shared {
         (max_running, max_queued): (u32, u32),
         (total_blocks, block_tokens): (u32, u32),
         counters: Counters,
+        device: String,
     ) -> Self {
         Self {
             counters,
             limits,
+            device,
             max_running,
             max_queued,
             total_blocks,
@@ -139,6 +142,11 @@ impl EngineHandle {
             shared.requests.fetch_sub(1, SeqCst);
             SubmitError::Stopped
         })
+    }
+
+    /// Name of the device, for reports.
+    pub fn device_name(&self) -> &str {
+        &self.shared.device
     }
 
     /// A snapshot of the counters. Takes no lock; allocates for [`Stats::buckets`].

@@ -13,6 +13,8 @@ pub trait Backend: Send + Sync {
     fn submit(&self, request: Request) -> Result<(), SubmitError>;
     /// A snapshot of the counters.
     fn stats(&self) -> Stats;
+    /// Name of the device with what distinguishes its speed, for reports.
+    fn device_name(&self) -> String;
     /// The most tokens of prompt and answer together.
     fn context_tokens(&self) -> usize;
     /// Drops what is cached across requests.
@@ -39,6 +41,10 @@ impl Backend for EngineHandle {
 
     fn stats(&self) -> Stats {
         self.stats()
+    }
+
+    fn device_name(&self) -> String {
+        self.device_name().to_owned()
     }
 
     fn context_tokens(&self) -> usize {

@@ -138,6 +138,10 @@ impl From<SubmitError> for ApiError {
             SubmitError::Invalid(RequestError::Sampling(e)) => {
                 Self::field(e.field, format!("must be {}, found {}", e.must_be, e.found))
             }
+            SubmitError::Invalid(RequestError::BiasToken { token, vocab_size }) => Self::field(
+                "logit_bias",
+                format!("names token {token}, which is not below the vocabulary size {vocab_size}"),
+            ),
             SubmitError::Invalid(_) => Self::Prompt(message),
         }
     }
@@ -184,5 +188,19 @@ impl From<ApiError> for GenerateError {
 impl IntoResponse for GenerateError {
     fn into_response(self) -> Response {
         self.0.respond(self.0.generate_body())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bias_for_an_unknown_token_names_its_field() {
+        let refused = RequestError::BiasToken { token: 9, vocab_size: 8 };
+        let error = ApiError::from(SubmitError::Invalid(refused.clone()));
+        assert_eq!(error.to_string(), refused.to_string());
+        assert_eq!(error.openai_body().param.as_deref(), Some("logit_bias"));
+        assert_eq!(error.status(), StatusCode::BAD_REQUEST);
     }
 }

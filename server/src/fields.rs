@@ -72,7 +72,7 @@ impl Fields {
                 path => format!(".{path}"),
             };
             let field = format!("{}{name}{inner}", self.path);
-            ApiError::field(field, format!("is wrong: {}", e.into_inner()))
+            ApiError::field(field, format!("is wrong: {}", in_words(&e.into_inner().to_string())))
         })?;
         Ok(Some(value))
     }
@@ -121,6 +121,18 @@ impl Fields {
     }
 }
 
+/// A type error of serde's with the expected type as clients know it.
+fn in_words(error: &str) -> String {
+    let Some((start, expected)) = error.rsplit_once("expected ") else { return error.to_owned() };
+    let expected = match expected {
+        "usize" | "u64" | "u32" | "u16" | "u8" => "an integer of 0 or more",
+        "isize" | "i64" | "i32" => "an integer",
+        "f32" | "f64" => "a number",
+        other => other,
+    };
+    format!("{start}expected {expected}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +149,23 @@ mod tests {
         let e = body.object("stream_options").unwrap().unwrap().get::<bool>("include_usage");
         let e = e.unwrap_err().to_string();
         assert!(e.starts_with("`stream_options.include_usage` is wrong"), "{e}");
+    }
+
+    #[test]
+    fn a_wrong_type_is_told_in_words() {
+        let mut body = fields(r#"{"a": -1, "b": "hot", "c": 0.5, "d": "yes"}"#);
+        let told = |e: ApiError| e.to_string();
+        assert_eq!(
+            body.get::<usize>("a").map_err(told),
+            Err("`a` is wrong: invalid value: integer `-1`, expected an integer of 0 or more"
+                .into())
+        );
+        let e = body.get::<f32>("b").map_err(told).unwrap_err();
+        assert!(e.ends_with("expected a number"), "{e}");
+        let e = body.get::<i64>("c").map_err(told).unwrap_err();
+        assert!(e.ends_with("expected an integer"), "{e}");
+        let e = body.get::<bool>("d").map_err(told).unwrap_err();
+        assert!(e.ends_with("expected a boolean"), "{e}");
     }
 
     #[test]

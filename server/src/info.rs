@@ -98,6 +98,8 @@ pub(crate) struct ServerInfoBody {
     version: &'static str,
     status: &'static str,
     uptime_seconds: f64,
+    /// What the engine runs on, such as `cpu avx512, 2 threads`.
+    device: String,
     context_length: usize,
     max_total_num_tokens: u64,
     max_req_input_len: usize,
@@ -151,6 +153,7 @@ pub(crate) async fn server_info(State(AppState(app)): State<AppState>) -> Json<S
         version: env!("CARGO_PKG_VERSION"),
         status: if app.check_ready().is_ok() { "ready" } else { "unavailable" },
         uptime_seconds: app.started.elapsed().as_secs_f64(),
+        device: app.engine.device_name(),
         context_length: context,
         max_total_num_tokens: info.kv_tokens,
         max_req_input_len: context.saturating_sub(1),

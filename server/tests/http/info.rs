@@ -45,6 +45,7 @@ async fn model_and_server_describe_themselves() {
     for path in ["/server_info", "/get_server_info"] {
         let info = get(&app, path).await.json();
         assert_eq!(info["served_model_name"], "tiny");
+        assert_eq!(info["device"], "scripted");
         assert_eq!(info["max_total_num_tokens"], 128);
         assert_eq!(info["max_req_input_len"], 255);
         let state = &info["internal_states"][0];

@@ -139,6 +139,10 @@ impl Backend for Scripted {
         Stats { total_blocks: 8, free_blocks: 6, block_tokens: 16, ..Stats::default() }
     }
 
+    fn device_name(&self) -> String {
+        "scripted".into()
+    }
+
     fn context_tokens(&self) -> usize {
         usize::MAX
     }
