@@ -189,7 +189,8 @@ fn wild_sizes_are_refused_by_every_kernel() {
     }
 }
 
-/// Kernel (attention has too many sizes to be met by chance), buffers, counts, and the counts that follow a factor when it takes one.
+/// Kernel, buffers, counts, and the counts that follow a factor when it takes one. Attention has too
+/// many sizes to be met by chance.
 const SHAPES: &[(&str, usize, usize, Option<usize>)] = &[
     ("embed_nd_bf16_f32", 3, 4, None),
     ("embed_panels_bf16_f32", 3, 4, None),
