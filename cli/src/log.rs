@@ -7,7 +7,11 @@ use tracing_subscriber::EnvFilter;
 /// Installs the log. `RUST_LOG` overrides the level, which is `info`.
 pub(crate) fn init(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        // Told on stderr, they would panic once nobody reads it, and end a server that runs well.
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr);
     // A second call, as tests make it, keeps the first log.
     let _ = match format {
         LogFormat::Json => log.json().try_init(),
