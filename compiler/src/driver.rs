@@ -4,6 +4,7 @@
 use crate::{
     Buckets, CompileError, Target, buckets,
     emit::{Emitted, PlanName, emit},
+    memory::{self, Demand, KvBudget},
     pack::WeightTable,
     states::StateTable,
 };
@@ -20,21 +21,6 @@ const ROWS: &str = "T";
 const TABLE_BLOCKS: &str = "W";
 const KV_BLOCKS: &str = "NB";
 const HIDDEN_ROWS: &str = "R";
-
-/// Contexts that the default KV memory holds for every running sequence.
-const DEFAULT_KV_TOKENS: u32 = 4096;
-
-/// How much KV memory to plan for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum KvBudget {
-    /// 4,096 tokens for every running sequence or one longest context, whichever is more, as far
-    /// as the memory limit allows.
-    Default,
-    /// This many blocks.
-    Blocks(u32),
-    /// What weights and arena leave of this fraction of the memory limit.
-    Fraction(f64),
-}
 
 /// What to compile for.
 #[derive(Clone, Debug)]
@@ -152,14 +138,23 @@ pub fn prepare(
     let build = |kv_blocks: u32| emit_all(&module, target, &buckets, block_tokens, kv_blocks);
     let kv_block_bytes = kv_bytes_per_block(&module);
     let trial = build(1)?;
-    let blocks = kv_blocks(options, &buckets, &trial, kv_block_bytes, max_context, block_tokens)?;
+    let demand = Demand {
+        // The trial's states hold one block and the spare one.
+        fixed_bytes: (trial.weights.bytes() + trial.states.bytes() + largest_arena(&trial.emitted))
+            .saturating_sub(kv_block_bytes),
+        block_bytes: kv_block_bytes,
+        block_tokens,
+        max_context,
+        running: buckets.decode.last().copied().unwrap_or(1),
+    };
+    let blocks = demand.blocks(options.kv, options.memory_limit)?;
     let All { emitted, weights, states } = build(blocks)?;
     let memory = Memory {
         weights_bytes: weights.bytes(),
         state_bytes: states.bytes(),
-        arena_bytes: emitted.iter().map(|e| e.plan.arena_bytes).max().unwrap_or(0),
+        arena_bytes: largest_arena(&emitted),
     };
-    check_fit(&emitted, &memory, options.memory_limit)?;
+    memory::check(emitted.iter().map(|e| &e.plan), &memory, options.memory_limit)?;
 
     let plans = emitted.iter().map(summary).collect();
     let mut passes_hash = Hasher::default();
@@ -270,6 +265,10 @@ fn emit_all(
     Ok(All { emitted, weights, states })
 }
 
+fn largest_arena(emitted: &[Emitted]) -> u64 {
+    emitted.iter().map(|e| e.plan.arena_bytes).max().unwrap_or(0)
+}
+
 fn summary(e: &Emitted) -> PlanSummary {
     PlanSummary {
         name: e.plan.name.clone(),
@@ -289,53 +288,6 @@ fn kv_bytes_per_block(module: &Module) -> u64 {
         .map(|&p| &func.values[p].ty)
         .filter(|ty| ty.storage == Storage::State && ty.dims.contains(&Dim::sym(KV_BLOCKS)));
     caches.filter_map(|ty| ty.bind(&one).bytes()).sum()
-}
-
-fn kv_blocks(
-    options: &Options,
-    buckets: &Buckets,
-    trial: &All,
-    block_bytes: u64,
-    max_context: u32,
-    block_tokens: u32,
-) -> Result<u32, CompileError> {
-    let arena = trial.emitted.iter().map(|e| e.plan.arena_bytes).max().unwrap_or(0);
-    let others = trial.weights.bytes() + trial.states.bytes() + arena;
-    // The trial's states hold one block and the spare one.
-    let fixed = others.saturating_sub(block_bytes);
-    let fit = |limit: u64| {
-        u32::try_from(limit.saturating_sub(fixed) / block_bytes.max(1)).unwrap_or(u32::MAX)
-    };
-    let one_context = max_context.div_ceil(block_tokens);
-    let running = buckets.decode.last().copied().unwrap_or(1);
-    let each = max_context.min(DEFAULT_KV_TOKENS).div_ceil(block_tokens);
-    let wanted = one_context.max(running.saturating_mul(each));
-    match (options.kv, options.memory_limit) {
-        (KvBudget::Blocks(n), _) => Ok(n.max(1)),
-        (KvBudget::Fraction(f), Some(limit)) => Ok(fit((limit as f64 * f) as u64).max(1)),
-        (_, None) => Ok(wanted),
-        // Too few for one context is left to the check of the whole, which names what is too big.
-        (KvBudget::Default, Some(limit)) => Ok(wanted.min(fit(limit)).max(one_context)),
-    }
-}
-
-fn check_fit(emitted: &[Emitted], memory: &Memory, limit: Option<u64>) -> Result<(), CompileError> {
-    let Some(limit_bytes) = limit else { return Ok(()) };
-    for e in emitted {
-        let arena_bytes = e.plan.arena_bytes;
-        let needed_bytes = memory.weights_bytes + memory.state_bytes + arena_bytes;
-        if needed_bytes > limit_bytes {
-            return Err(CompileError::DoesNotFit {
-                plan: e.plan.name.clone(),
-                needed_bytes,
-                weights_bytes: memory.weights_bytes,
-                state_bytes: memory.state_bytes,
-                arena_bytes,
-                limit_bytes,
-            });
-        }
-    }
-    Ok(())
 }
 
 fn effective_config(

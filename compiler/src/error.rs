@@ -88,6 +88,11 @@ pub enum CompileError {
         /// What there is.
         limit_bytes: u64,
     },
+    /// A fraction of an unknown whole.
+    #[error(
+        "--mem-fraction needs to know the memory, which this system does not tell; add --memory"
+    )]
+    NoMemoryLimit,
     /// Reading the checkpoint failed.
     #[error(transparent)]
     Weights(#[from] WeightError),

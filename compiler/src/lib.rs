@@ -4,6 +4,7 @@ mod buckets;
 mod driver;
 mod emit;
 mod error;
+mod memory;
 mod pack;
 mod place;
 mod recipe;
@@ -11,6 +12,7 @@ mod states;
 mod target;
 
 pub use buckets::{Buckets, choose};
-pub use driver::{Checkpoint, KvBudget, Options, Prepared, Recorder, prepare};
+pub use driver::{Checkpoint, Options, Prepared, Recorder, prepare};
 pub use error::CompileError;
+pub use memory::KvBudget;
 pub use target::{Arg, KernelCall, LowerError, Lowered, Operand, Target};
