@@ -42,6 +42,7 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
         tracing::info!("tensor `{}` is not used: {}", ignored.name, ignored.reason);
     }
     let files = read_files(&args.model)?;
+    check_files(&files).with_context(|| args.model.display().to_string())?;
     let model = model(&checkpoint, &args.build)?;
     let build = BuildOptions {
         precision: Precision { weights: model.dtype, activations: DType::F32 },
@@ -127,6 +128,18 @@ fn read_files(dir: &Path) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         }
     }
     Ok(files)
+}
+
+/// Refuses a tokenizer or chat template that no server could use.
+fn check_files(files: &[(String, Vec<u8>)]) -> Result<(), server::ModelError> {
+    let file = |name: &str| files.iter().find(|(n, _)| n == name).map(|(_, bytes)| &bytes[..]);
+    server::ModelFiles {
+        tokenizer: file("tokenizer.json").unwrap_or_default(),
+        tokenizer_config: file("tokenizer_config.json"),
+        generation_config: file("generation_config.json"),
+        chat_template: file("chat_template.jinja"),
+    }
+    .check()
 }
 
 fn model(checkpoint: &Checkpoint, build: &BuildArgs) -> anyhow::Result<Model> {

@@ -164,6 +164,12 @@ impl<D: Device> Engine<D> {
             return Err(EngineError::Range { field: "kv.blocks", found, must_be });
         }
         // Every running sequence holds a block.
+        if max_running > manifest.kv.blocks {
+            tracing::warn!(
+                "at most {} of {max_running} requests run at once: there are no more KV blocks",
+                manifest.kv.blocks
+            );
+        }
         let max_running = max_running.min(manifest.kv.blocks);
 
         let (graphs, buckets, bind_times) = bind(&mut device, manifest, plans)?;

@@ -46,18 +46,23 @@ impl<D: Device> Replayer<D> {
     pub(crate) fn new(device: D, graphs: Graphs<D::Graph>, manifest: &Manifest) -> Self {
         let vocab_size = manifest.model.vocab_size as usize;
         let block_tokens = manifest.kv.block_tokens;
-        let table = |rows, context: u32| (rows * context.div_ceil(block_tokens)) as usize;
+        let table = |rows: u32, context: u32| {
+            (rows as usize).saturating_mul(context.div_ceil(block_tokens) as usize)
+        };
         let widest = table(graphs.decode.max_rows(), graphs.decode.context_tokens())
             .max(table(1, graphs.prefill.context_tokens()))
             .max(graphs.prefill.max_rows() as usize)
             .max(graphs.head.max_rows() as usize);
+        // Every input lies in the arena.
+        let arena_bytes = manifest.memory.arena_bytes as usize;
+        let staging = widest.saturating_mul(size_of::<i32>()).min(arena_bytes);
         Self {
             device,
             graphs,
             block_tokens,
             spare_block: manifest.kv.blocks,
             vocab_size,
-            staging: Vec::with_capacity(widest * size_of::<i32>()),
+            staging: Vec::with_capacity(staging),
             logits: vec![0; vocab_size * size_of::<f32>()],
         }
     }

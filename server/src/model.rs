@@ -40,6 +40,37 @@ pub struct ModelFiles<'a> {
     pub chat_template: Option<&'a [u8]>,
 }
 
+/// What the text files come to.
+struct Texts {
+    tokenizer: Arc<Tokenizer>,
+    templates: Templates,
+    defaults: GenerationDefaults,
+}
+
+impl ModelFiles<'_> {
+    /// Whether a server could use the files, so that a compiler can say so before its long work.
+    ///
+    /// # Errors
+    /// [`ModelError`] names the file that is wrong.
+    pub fn check(&self) -> Result<(), ModelError> {
+        self.read().map(|_| ())
+    }
+
+    fn read(&self) -> Result<Texts, ModelError> {
+        let config = parse("tokenizer_config.json", self.tokenizer_config)?;
+        let generation = parse("generation_config.json", self.generation_config)?;
+        let special_tokens = special_tokens(&config);
+        let bos = special_tokens
+            .get("bos_token")
+            .and_then(Value::as_str)
+            .filter(|_| config["add_bos_token"] == true);
+        let tokenizer = Arc::new(Tokenizer::new(self.tokenizer, bos)?);
+        let templates = Templates::new(self.chat_template, &config, &special_tokens)?;
+        let defaults = GenerationDefaults::new(&generation);
+        Ok(Texts { tokenizer, templates, defaults })
+    }
+}
+
 /// Facts about the model that requests are checked against and clients ask for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelInfo {
@@ -141,16 +172,7 @@ impl Model {
     /// # Errors
     /// [`ModelError`] names the file that is wrong.
     pub fn new(files: ModelFiles<'_>, info: ModelInfo, name: &str) -> Result<Self, ModelError> {
-        let config = parse("tokenizer_config.json", files.tokenizer_config)?;
-        let generation = parse("generation_config.json", files.generation_config)?;
-        let special_tokens = special_tokens(&config);
-        let bos = special_tokens
-            .get("bos_token")
-            .and_then(Value::as_str)
-            .filter(|_| config["add_bos_token"] == true);
-        let tokenizer = Arc::new(Tokenizer::new(files.tokenizer, bos)?);
-        let templates = Templates::new(files.chat_template, &config, &special_tokens)?;
-        let defaults = GenerationDefaults::new(&generation);
+        let Texts { tokenizer, templates, defaults } = files.read()?;
         Ok(Self { name: name.to_owned(), info, tokenizer, templates, defaults })
     }
 

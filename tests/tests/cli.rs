@@ -62,6 +62,10 @@ fn a_checkpoint_that_cannot_be_compiled_says_why() {
         assert!(error.contains(said), "{to}: {error}");
         assert!(!out.exists());
     }
+    let model = changed(&dir, "{", "{");
+    fs::write(model.join("tokenizer.json"), "{}").unwrap();
+    let (status, error) = fail(&format!("compile --model {{}} --out {}", out.display()), &model);
+    assert!(status == 1 && error.contains("tokenizer.json") && !out.exists(), "{error}");
     let (status, error) = fail("compile --model {}", &dir.path().join("absent"));
     assert_eq!(status, 1);
     assert!(error.contains("absent"), "{error}");
