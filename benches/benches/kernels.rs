@@ -49,11 +49,9 @@ fn main() -> anyhow::Result<()> {
     let bandwidth = read_bandwidth(threads);
     println!("read bandwidth        {bandwidth:8.1} GB/s");
     let mut peak = f64::MIN_POSITIVE;
-    for (name, kind) in
-        [("f32 multiply-add", Peak::F32MultiplyAdd), ("bf16 dot product", Peak::Bf16DotProduct)]
-    {
+    for kind in Peak::ALL {
         if let Some(flops) = peak_flops(kind, threads) {
-            println!("{name}      {flops:8.1} GFLOP/s");
+            println!("{:<22}{flops:8.1} GFLOP/s", kind.name());
             peak = peak.max(flops);
         }
     }

@@ -166,9 +166,9 @@ fn decode(engine: &mut Engine<CpuDevice>, batch: usize) -> anyhow::Result<f64> {
     Ok(median(steps))
 }
 
-/// The best rate of multiply-accumulates on bf16 values outside matrix tiles.
+/// The best rate of multiply-accumulates on bf16 values.
 fn best_peak() -> anyhow::Result<f64> {
-    [Peak::F32MultiplyAdd, Peak::Bf16DotProduct]
+    Peak::ALL
         .into_iter()
         .filter_map(|p| peak_flops(p, THREADS))
         .reduce(f64::max)

@@ -15,6 +15,22 @@ pub enum Peak {
     F32MultiplyAdd,
     /// `vdpbf16ps`.
     Bf16DotProduct,
+    /// `tdpbf16ps`, where the system lets the process use AMX.
+    AmxBf16,
+}
+
+impl Peak {
+    /// All of them.
+    pub const ALL: [Peak; 3] = [Peak::F32MultiplyAdd, Peak::Bf16DotProduct, Peak::AmxBf16];
+
+    /// For reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Peak::F32MultiplyAdd => "f32 multiply-add",
+            Peak::Bf16DotProduct => "bf16 dot product",
+            Peak::AmxBf16 => "bf16 AMX tiles",
+        }
+    }
 }
 
 /// The median of `times`.
@@ -108,7 +124,8 @@ use x86::{kernel, sum};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Peak, Probe};
-    use std::arch::x86_64::*;
+    use codegen_cpu::InstructionSet;
+    use std::arch::{asm, x86_64::*};
     use std::hint::black_box;
 
     /// Reads all of `part`.
@@ -136,6 +153,10 @@ mod x86 {
                 // SAFETY: detected in the guard.
                 Some((|rounds| unsafe { dot_avx512(rounds) }, (CHAINS * 16 * 4) as f64))
             }
+            Peak::AmxBf16 if InstructionSet::available().contains(&InstructionSet::Avx512Amx) => {
+                // SAFETY: the guard asked whether the machine has it and the system allows it.
+                Some((|rounds| unsafe { amx(rounds) }, (TILE_CHAINS * 16 * 16 * 32 * 2) as f64))
+            }
             _ => None,
         }
     }
@@ -143,6 +164,11 @@ mod x86 {
     /// Independent sums: enough to hide the latency of either instruction.
     const CHAINS: usize = 24;
     const NARROW_CHAINS: usize = 12;
+    const TILE_CHAINS: usize = 4;
+
+    /// Tile configuration: 16 rows of 64 bytes for each of eight tiles.
+    #[repr(C, align(64))]
+    struct FullTiles([u8; 64]);
 
     #[target_feature(enable = "avx512f")]
     fn sum_avx512(part: &[u64]) -> u64 {
@@ -182,6 +208,37 @@ mod x86 {
             }
         }
         black_box(sums);
+    }
+
+    /// # Safety
+    /// The machine has AMX with bf16 and the process may use it.
+    unsafe fn amx(rounds: usize) {
+        let mut config = FullTiles([0; 64]);
+        config.0[0] = 1;
+        for tile in 0..8 {
+            config.0[16 + 2 * tile] = 64;
+            config.0[48 + tile] = 16;
+        }
+        // SAFETY: the configuration is valid, the tiles are set before they are used and released
+        // after; the instructions are the caller's promise.
+        unsafe {
+            asm!(
+                "ldtilecfg [{config}]",
+                "2:",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "dec {rounds}",
+                "jnz 2b",
+                "tilerelease",
+                config = in(reg) &config,
+                rounds = inout(reg) rounds => _,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
     }
 
     #[target_feature(enable = "avx2,fma")]

@@ -155,7 +155,8 @@ pub struct EngineArgs {
     /// Threads [default: one a core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// Instruction set of the kernels: portable, avx2, avx512 or avx512bf16 [default: the best].
+    /// Instruction set of the kernels: portable, avx2, avx512, avx512bf16 or avx512amx [default: the
+    /// best].
     #[arg(long, value_name = "NAME")]
     pub instruction_set: Option<String>,
     /// Do not compare the weight file with its checksum.

@@ -1,5 +1,7 @@
 //! Instruction sets: which there are, which this machine has, which one is used.
 
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use std::{fmt, str::FromStr};
 
 /// What kernels may be compiled for.
@@ -13,15 +15,18 @@ pub enum InstructionSet {
     Avx512,
     /// The same with the bf16 dot product.
     Avx512Bf16,
+    /// [`InstructionSet::Avx512`] with AMX tiles for products of bf16 matrices.
+    Avx512Amx,
 }
 
 impl InstructionSet {
     /// All of them, the plainest first.
-    pub const ALL: [InstructionSet; 4] = [
+    pub const ALL: [InstructionSet; 5] = [
         InstructionSet::Portable,
         InstructionSet::Avx2,
         InstructionSet::Avx512,
         InstructionSet::Avx512Bf16,
+        InstructionSet::Avx512Amx,
     ];
 
     /// Spelling in options, reports and manifests.
@@ -31,16 +36,20 @@ impl InstructionSet {
             InstructionSet::Avx2 => "avx2",
             InstructionSet::Avx512 => "avx512",
             InstructionSet::Avx512Bf16 => "avx512bf16",
+            InstructionSet::Avx512Amx => "avx512amx",
         }
     }
 
     /// Those this machine has, best first. The order depends on the processor's features and
     /// vendor alone: AMD runs the bf16 dot product at twice the rate of `f32` multiply-add, Intel
-    /// at half of it.
+    /// at half of it, and AMX at many times either.
+    ///
+    /// AMX is there when the system lets this process use it, which the first call asks for.
     pub fn available() -> Vec<InstructionSet> {
         let mut sets: Vec<_> = Self::ALL.into_iter().filter(|s| s.is_here()).rev().collect();
-        if sets.len() > 1 && sets[0] == InstructionSet::Avx512Bf16 && !dot_product_is_fast() {
-            sets.swap(0, 1);
+        let dot_product = sets.iter().position(|&s| s == InstructionSet::Avx512Bf16);
+        if let Some(at) = dot_product.filter(|_| !dot_product_is_fast()) {
+            sets.swap(at, at + 1);
         }
         sets
     }
@@ -63,6 +72,7 @@ impl InstructionSet {
             InstructionSet::Avx2 => avx2,
             InstructionSet::Avx512 => avx512,
             InstructionSet::Avx512Bf16 => avx512 && is_x86_feature_detected!("avx512bf16"),
+            InstructionSet::Avx512Amx => avx512 && amx::granted(),
         }
     }
 
@@ -91,7 +101,7 @@ impl fmt::Display for InstructionSet {
 
 /// A name that is no instruction set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an instruction set; use portable, avx2, avx512 or avx512bf16")]
+#[error("`{0}` is not an instruction set; use portable, avx2, avx512, avx512bf16 or avx512amx")]
 pub struct ParseInstructionSetError(String);
 
 impl FromStr for InstructionSet {

@@ -1,6 +1,8 @@
 //! The device: memory, a pool of threads, and graphs that are flat lists of bound calls.
 
 mod affinity;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod graph;
 mod instruction_set;
 mod memory;

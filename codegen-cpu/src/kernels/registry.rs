@@ -2,7 +2,9 @@
 
 use super::bind::{Binder, Kernel, Run, compiled};
 use super::elementwise::{Add, AddBias, Identity, Map, Mul, Silu, SiluMul, Zip};
-use super::matmul::{self, Bias, GateUp, Matmul, Store};
+#[cfg(target_arch = "x86_64")]
+use super::matmul::Tiled;
+use super::matmul::{self, Bias, Epilogue, GateUp, Matmul, Store};
 use super::norm::{AddRmsNorm, RmsNorm};
 use super::rope::{RopeTable, Rotary};
 use super::rows::{Copy, Embed, GatherRows, Nd, Paneled, StoreRows};
@@ -34,7 +36,7 @@ fn choose<K: Kernel>(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn 
     match set {
         InstructionSet::Portable => compiled::<K, Portable>(b),
         InstructionSet::Avx2 => compiled::<K, Avx2>(b),
-        InstructionSet::Avx512 => compiled::<K, Avx512>(b),
+        InstructionSet::Avx512 | InstructionSet::Avx512Amx => compiled::<K, Avx512>(b),
         InstructionSet::Avx512Bf16 => compiled::<K, Avx512Bf16>(b),
     }
 }
@@ -42,6 +44,18 @@ fn choose<K: Kernel>(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn 
 #[cfg(not(target_arch = "x86_64"))]
 fn choose<K: Kernel>(_: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
     compiled::<K, Portable>(b)
+}
+
+/// Products with bf16 weights; AMX has an instruction for these alone.
+fn bf16_matmul<E: Epilogue>(
+    set: InstructionSet,
+    b: &mut Binder<'_>,
+) -> Result<Box<dyn Run>, String> {
+    #[cfg(target_arch = "x86_64")]
+    if set == InstructionSet::Avx512Amx {
+        return compiled::<Tiled<E>, Avx512>(b);
+    }
+    choose::<Matmul<bf16, E>>(set, b)
 }
 
 const KERNELS: &[(&str, Bind)] = &[
@@ -77,18 +91,18 @@ const KERNELS: &[(&str, Bind)] = &[
     ("add_rms_norm_bf16", choose::<AddRmsNorm<bf16>>),
     ("matmul_f32_f32", choose::<Matmul<f32, Store<f32>>>),
     ("matmul_f32_bf16", choose::<Matmul<f32, Store<bf16>>>),
-    ("matmul_bf16_f32", choose::<Matmul<bf16, Store<f32>>>),
-    ("matmul_bf16_bf16", choose::<Matmul<bf16, Store<bf16>>>),
+    ("matmul_bf16_f32", bf16_matmul::<Store<f32>>),
+    ("matmul_bf16_bf16", bf16_matmul::<Store<bf16>>),
     ("matmul_bias_f32_f32", choose::<Matmul<f32, Bias<f32>>>),
     ("matmul_bias_f32_bf16", choose::<Matmul<f32, Bias<bf16>>>),
-    ("matmul_bias_bf16_f32", choose::<Matmul<bf16, Bias<f32>>>),
-    ("matmul_bias_bf16_bf16", choose::<Matmul<bf16, Bias<bf16>>>),
+    ("matmul_bias_bf16_f32", bf16_matmul::<Bias<f32>>),
+    ("matmul_bias_bf16_bf16", bf16_matmul::<Bias<bf16>>),
     ("matmul_silu_mul_f32_f32", choose::<Matmul<f32, GateUp<f32>>>),
     ("matmul_silu_mul_f32_bf16", choose::<Matmul<f32, GateUp<bf16>>>),
-    ("matmul_silu_mul_bf16_f32", choose::<Matmul<bf16, GateUp<f32>>>),
-    ("matmul_silu_mul_bf16_bf16", choose::<Matmul<bf16, GateUp<bf16>>>),
+    ("matmul_silu_mul_bf16_f32", bf16_matmul::<GateUp<f32>>),
+    ("matmul_silu_mul_bf16_bf16", bf16_matmul::<GateUp<bf16>>),
     ("matmul_argmax_f32", choose::<Matmul<f32, matmul::Argmax>>),
-    ("matmul_argmax_bf16", choose::<Matmul<bf16, matmul::Argmax>>),
+    ("matmul_argmax_bf16", bf16_matmul::<matmul::Argmax>),
     ("argmax_f32", choose::<argmax::Argmax>),
     ("rope_table", choose::<RopeTable>),
     ("rotary_f32", choose::<Rotary>),

@@ -23,11 +23,12 @@ fn float() -> impl Strategy<Value = DType> {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    // Rows straddle one, two and more tiles; outputs one to three panels; K the blocks of 128
-    // groups, odd lengths included.
+    // Rows straddle one, two and more tiles, those of AMX included; outputs one to three panels; K
+    // the steps of 32 and the blocks of 128 groups, odd lengths included.
+    let t = prop_oneof![4 => 1..=26usize, 1 => 30..=35usize, 1 => 63..=66usize];
     let k = prop_oneof![1..40usize, 60..70usize, 120..140usize, 250..300usize, 500..530usize];
-    ((1..=26usize, 1..=150usize, k), (float(), float()), (0..9usize, 0..9usize), any::<u64>())
-        .prop_map(|((t, n, k), (w, out), (x_pad, out_pad), seed)| Case {
+    ((t, 1..=150usize, k), (float(), float()), (0..9usize, 0..9usize), any::<u64>()).prop_map(
+        |((t, n, k), (w, out), (x_pad, out_pad), seed)| Case {
             t,
             n,
             k,
@@ -36,7 +37,8 @@ fn case() -> impl Strategy<Value = Case> {
             x_pad,
             out_pad,
             seed,
-        })
+        },
+    )
 }
 
 impl Case {
@@ -174,6 +176,49 @@ proptest! {
                 let alone = case.product((set, 1), "matmul", x, &packed, None);
                 let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
                 prop_assert_eq!(bits(together), bits(&alone), "{}", set);
+            }
+        }
+    }
+}
+
+/// One output as the definition of `tdpbf16ps` has it, 16 pairs at a time, for normal numbers.
+fn amx_sum(x: &[f32], w: &[f32]) -> f32 {
+    x.chunks(32).zip(w.chunks(32)).fold(0.0, |sum, (x, w)| {
+        let apart = |odd: usize| {
+            let products = x.iter().zip(w).skip(odd).step_by(2);
+            products.fold(0.0f32, |sum, (&x, &w)| x.mul_add(w, sum))
+        };
+        sum + (apart(0) + apart(1))
+    })
+}
+
+#[test]
+fn amx_sums_are_those_of_its_definition_at_every_edge() {
+    let set = InstructionSet::Avx512Amx;
+    if !InstructionSet::available().contains(&set) {
+        return;
+    }
+    // Panels: one less an output, one more, more than share a group. K: parts of a step, whole
+    // steps, a block and the next ones. Rows: tiles that are full, short, or overlap.
+    for n in [63, 64, 65, 700] {
+        for k in [1, 2, 30, 31, 32, 34, 62, 64, 66, 512, 513, 544, 1100] {
+            for (t, threads) in
+                [(1, 1), (1, 2), (15, 1), (16, 2), (17, 1), (31, 1), (33, 2), (65, 1), (130, 2)]
+            {
+                let (w_type, seed) = (DType::BF16, (n * k + t) as u64);
+                let case = Case { t, n, k, w: w_type, out: DType::F32, x_pad: 3, out_pad: 1, seed };
+                let (x, w) = (case.x(), case.weight(n));
+                let packed = panels(w_type, &w, n, k);
+                let got = case.product((set, threads), "matmul", &x, &packed, None);
+                for (i, &got) in got.iter().enumerate().step_by(37) {
+                    let (row, output) = (i / n, i % n);
+                    let want = amx_sum(&x[row * k..][..k], &w[output * k..][..k]);
+                    assert_eq!(
+                        got.to_bits(),
+                        want.to_bits(),
+                        "T {t} N {n} K {k}, row {row} output {output}: {got} for {want}"
+                    );
+                }
             }
         }
     }

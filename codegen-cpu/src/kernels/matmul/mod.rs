@@ -4,16 +4,22 @@
 //! one tile holds, it goes block by block along `K`, and every tile uses a block while it is in the
 //! first-level cache. Sums between blocks wait in memory as `f32`, which loses nothing.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod epilogue;
 mod tile;
+#[cfg(target_arch = "x86_64")]
+mod tiled;
 
-pub(crate) use epilogue::{Argmax, Bias, GateUp, Store};
+pub(crate) use epilogue::{Argmax, Bias, Epilogue, GateUp, Store};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tiled::Tiled;
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
-use epilogue::{Epilogue, Sizes};
+use epilogue::Sizes;
 use half::bf16;
 use tile::{Ahead, Block, PairDot, WIDTH, widen};
 pub(crate) use tile::{Plain, Product, Widening};

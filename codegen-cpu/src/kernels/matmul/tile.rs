@@ -134,9 +134,9 @@ impl Product for PairDot {
 /// with arithmetic.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
-    from: *const u8,
+    pub(super) from: *const u8,
     /// Cache lines at each group.
-    lines: usize,
+    pub(super) lines: usize,
 }
 
 impl Ahead {
@@ -144,10 +144,23 @@ impl Ahead {
     /// tile goes through as many groups.
     #[inline(always)]
     pub(super) fn part(from: *const u32, groups: usize, tile: usize, tiles: usize) -> Self {
-        let lines = GROUP_LINES.div_ceil(tiles);
-        let first = tile * lines;
-        let lines = lines.min(GROUP_LINES.saturating_sub(first));
-        Self { from: from.cast::<u8>().wrapping_add(first * groups * LINE_BYTES), lines }
+        Self::spread(from.cast(), groups, GROUP_LINES, tile, tiles)
+    }
+
+    /// The part that pass `pass` of `passes` asks for, out of `steps * step_lines` cache lines at
+    /// `from`, when each pass has as many steps.
+    #[inline(always)]
+    pub(super) fn spread(
+        from: *const u8,
+        steps: usize,
+        step_lines: usize,
+        pass: usize,
+        passes: usize,
+    ) -> Self {
+        let lines = step_lines.div_ceil(passes);
+        let first = pass * lines;
+        let lines = lines.min(step_lines.saturating_sub(first));
+        Self { from: from.wrapping_add(first * steps * LINE_BYTES), lines }
     }
 }
 

@@ -1,0 +1,264 @@
+//! Products of bf16 with AMX tiles, whatever the number of rows: no other instruction sums in the
+//! same order.
+//!
+//! Up to 16 rows are one tile and a panel is read once from end to end. More rows are pairs of
+//! tiles, all with the same number of rows: the last ones take the last rows, even if others have
+//! some of them too. They go block by block along `K`: half a panel's block is in the first-level
+//! cache while all rows use it, and the rows' block of inputs is in the second while a group of
+//! panels does.
+
+use super::amx::{STEP, STEP_BYTES, STEP_GROUPS, STEP_LINES, Steps, TILE_ROWS, Tiles};
+use super::epilogue::Epilogue;
+use super::tile::{Ahead, GROUP_BYTES, WIDTH};
+use super::{Matmul, ROWS_TO_STAGE_ALONE};
+use crate::kernels::bind::{Binder, Kernel};
+use crate::kernels::simd::Simd;
+use crate::kernels::worker::{Scratch, Worker};
+use half::bf16;
+
+/// Steps of a block: 32 KiB of half a panel.
+const BLOCK_STEPS: usize = 16;
+/// The most bytes of sums that wait for their next block.
+const GROUP_SUMS: usize = 512 << 10;
+/// How far ahead of its use a panel that is read once is asked for.
+const AHEAD_BYTES: usize = 2 * STEP_BYTES;
+
+/// [`Matmul`] with bf16 weights on a machine with AMX.
+pub(crate) struct Tiled<E>(Matmul<bf16, E>);
+
+impl<E: Epilogue> Kernel for Tiled<E> {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        Matmul::bind(b).map(Self)
+    }
+
+    fn scratch<S: Simd>(&self) -> Scratch {
+        let staged = if self.must_stage() {
+            self.0.rows * self.staged_stride() * size_of::<bf16>()
+        } else {
+            0
+        };
+        let alone = if self.0.rows <= ROWS_TO_STAGE_ALONE { staged } else { 0 };
+        let sums = self.group_panels() * self.sums_bytes();
+        Scratch { private: STEP_BYTES + sums + alone, shared: staged - alone }
+    }
+
+    /// The machine must have AMX besides the instructions of `S`.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        // SAFETY: as the caller's.
+        unsafe {
+            if self.must_stage() {
+                let x = self.stage::<S>(worker);
+                self.panels::<S>(worker, x, self.staged_stride());
+            } else {
+                self.panels::<S>(worker, self.0.x.row(0), self.0.x.stride());
+            }
+            self.0.epilogue.finish(worker);
+        }
+    }
+}
+
+impl<E: Epilogue> Tiled<E> {
+    /// Whether rows of inputs are no whole number of steps.
+    fn must_stage(&self) -> bool {
+        !self.0.k.is_multiple_of(STEP)
+    }
+
+    /// Elements between staged rows: no multiple of a page.
+    fn staged_stride(&self) -> usize {
+        self.0.k.next_multiple_of(STEP) + STEP
+    }
+
+    /// Bytes of the sums of all tiles and a panel.
+    fn sums_bytes(&self) -> usize {
+        Cut::new(self.0.rows).sum_rows() * WIDTH * size_of::<f32>()
+    }
+
+    /// Panels whose sums are made together.
+    fn group_panels(&self) -> usize {
+        if Cut::new(self.0.rows).pairs == 0 {
+            1
+        } else {
+            (GROUP_SUMS / self.sums_bytes()).clamp(1, 8)
+        }
+    }
+
+    /// Copies the inputs, each row with zeros up to a whole step. Returns the first.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`].
+    #[inline(always)]
+    unsafe fn stage<S: Simd>(&self, worker: &Worker<'_>) -> *const bf16 {
+        let Matmul { rows, k, ref x, .. } = self.0;
+        let alone = rows <= ROWS_TO_STAGE_ALONE;
+        // SAFETY: scratch memory is as large as `scratch` says.
+        unsafe {
+            let to: *mut bf16 = if alone {
+                let sums = self.group_panels() * self.sums_bytes();
+                worker.private.add(STEP_BYTES + sums).cast()
+            } else {
+                worker.shared.cast()
+            };
+            for r in if alone { 0..rows } else { worker.share(rows) } {
+                let (x, to) = (x.row(r), to.add(r * self.staged_stride()));
+                to.copy_from_nonoverlapping(x, k);
+                to.add(k).write_bytes(0, k.next_multiple_of(STEP) - k);
+            }
+            if !alone {
+                worker.barrier.wait();
+            }
+            to
+        }
+    }
+
+    /// Multiplies and stores this thread's panels.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`]; each row of `x` is valid for `K` elements, rounded up to a step.
+    #[inline(always)]
+    unsafe fn panels<S: Simd>(&self, worker: &Worker<'_>, x: *const bf16, x_stride: usize) {
+        let (cut, share) = (Cut::new(self.0.rows), worker.share(self.0.panels));
+        if self.0.rows == 0 || share.is_empty() {
+            return;
+        }
+        let groups = self.0.k.div_ceil(2);
+        let (whole, rest) = (groups / STEP_GROUPS, groups % STEP_GROUPS);
+        let block_steps = if cut.pairs == 0 { whole.max(1) } else { BLOCK_STEPS };
+        // SAFETY: panels, rows and steps stay inside what was bound; scratch is large enough.
+        unsafe {
+            let weights: *const u8 = self.0.weight.row(0).cast();
+            let at = |panel: usize, step: usize| {
+                weights.wrapping_add(panel * groups * GROUP_BYTES + step * STEP_BYTES)
+            };
+            let last_step: *mut u8 = worker.private;
+            last_step.write_bytes(0, STEP_BYTES);
+            let inputs = Inputs { tiles: Tiles::new(cut.tile_rows), cut, x, x_stride };
+            let sums: *mut f32 = worker.private.add(STEP_BYTES).cast();
+            let group = self.group_panels();
+            for first in share.clone().step_by(group) {
+                let panels = first..share.end.min(first + group);
+                let sums = |panel: usize| sums.add((panel - first) * cut.sum_rows() * WIDTH);
+                for step in (0..whole).step_by(block_steps) {
+                    let count = block_steps.min(whole - step);
+                    for panel in panels.clone() {
+                        let next = if panel + 1 < panels.end {
+                            at(panel + 1, step)
+                        } else if step + count < whole {
+                            at(first, step + count)
+                        } else {
+                            at(panels.end, 0)
+                        };
+                        inputs.multiply(at(panel, step), step, count, next, sums(panel));
+                    }
+                }
+                for panel in panels {
+                    if rest > 0 {
+                        let from = at(panel, whole);
+                        last_step.copy_from_nonoverlapping(from, rest * GROUP_BYTES);
+                        inputs.multiply(last_step, whole, 1, at(panel + 1, 0), sums(panel));
+                    }
+                    for row in 0..self.0.rows {
+                        let sums = sums(panel).add(cut.sum_row(row) * WIDTH);
+                        self.0.epilogue.store::<S>(row, panel, sums);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How rows are cut into tiles.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    rows: usize,
+    /// Rows of every tile.
+    tile_rows: usize,
+    /// Pairs of tiles, or zero when all rows are one tile.
+    pairs: usize,
+}
+
+impl Cut {
+    fn new(rows: usize) -> Self {
+        if rows <= TILE_ROWS {
+            return Self { rows, tile_rows: rows, pairs: 0 };
+        }
+        let pairs = rows.div_ceil(2 * TILE_ROWS);
+        Self { rows, tile_rows: rows.div_ceil(2 * pairs), pairs }
+    }
+
+    /// Rows of sums: tiles that have rows in common have sums of their own.
+    fn sum_rows(&self) -> usize {
+        self.tile_rows * (2 * self.pairs).max(1)
+    }
+
+    /// The first row of a tile.
+    #[inline(always)]
+    fn first_row(&self, tile: usize) -> usize {
+        (tile * self.tile_rows).min(self.rows - self.tile_rows)
+    }
+
+    /// Which row of sums is that of a row of inputs.
+    #[inline(always)]
+    fn sum_row(&self, row: usize) -> usize {
+        let tile = row / self.tile_rows;
+        tile * self.tile_rows + row - self.first_row(tile)
+    }
+}
+
+/// All rows of inputs and the tiles they go through.
+struct Inputs {
+    tiles: Tiles,
+    cut: Cut,
+    x: *const bf16,
+    x_stride: usize,
+}
+
+impl Inputs {
+    /// Adds the products of all rows and `count` steps from `step` on, with the panel's weights of
+    /// these steps at `weights`, to `sums`, which begin at zero when `step` does. Meanwhile asks
+    /// for the `count` steps at `next`, or for those a little ahead when rows are but one tile.
+    ///
+    /// # Safety
+    /// As [`Steps::one_by_four`] for every tile.
+    #[inline(always)]
+    unsafe fn multiply(
+        &self,
+        weights: *const u8,
+        step: usize,
+        count: usize,
+        next: *const u8,
+        sums: *mut f32,
+    ) {
+        let Cut { tile_rows, pairs, .. } = self.cut;
+        let x = self.x.wrapping_add(step * STEP);
+        let steps = Steps {
+            weights,
+            count,
+            x_stride: self.x_stride * size_of::<bf16>(),
+            fresh: step == 0,
+            ahead: Ahead::spread(weights.wrapping_add(AHEAD_BYTES), count, STEP_LINES, 0, 1),
+        };
+        // SAFETY: as the caller's; rows of tiles are rows of inputs.
+        unsafe {
+            if pairs == 0 {
+                return steps.one_by_four(&self.tiles, x, sums);
+            }
+            for half in 0..2 {
+                for pair in 0..pairs {
+                    let (pass, passes) = (half * pairs + pair, 2 * pairs);
+                    let steps = Steps {
+                        weights: weights.wrapping_add(half * GROUP_BYTES / 2),
+                        ahead: Ahead::spread(next, count, STEP_LINES, pass, passes),
+                        ..steps
+                    };
+                    let at = |tile: usize| {
+                        let x = x.add(self.cut.first_row(tile) * self.x_stride);
+                        (x, sums.add(tile * tile_rows * WIDTH + half * WIDTH / 2))
+                    };
+                    let ((x0, sums0), (x1, sums1)) = (at(2 * pair), at(2 * pair + 1));
+                    steps.two_by_two(&self.tiles, (x0, x1), (sums0, sums1));
+                }
+            }
+        }
+    }
+}
