@@ -1,7 +1,7 @@
 //! Decode and prefill speed of a released shape with random weights, as fractions of what this
 //! machine's memory and arithmetic allow, measured in the same run.
 //!
-//! `cargo bench --bench speed -- [qwen2.5-0.5b|qwen3-0.6b] [--graph-bs N]...`
+//! `cargo bench --bench speed -- [qwen2.5-0.5b|qwen3-0.6b] [INSTRUCTION SET]`
 
 use anyhow::Context;
 use artifact::{Artifact, Manifest};
@@ -49,16 +49,19 @@ fn main() -> anyhow::Result<()> {
     };
     let artifact = artifact(name, &shape)?;
     let options = EngineOptions::default();
-    let engine_args = EngineArgs { threads: Some(THREADS as u32), ..EngineArgs::default() };
+    let instruction_set = args.get(1).cloned();
+    let engine_args =
+        EngineArgs { threads: Some(THREADS as u32), instruction_set, ..EngineArgs::default() };
     let mut engine = load_engine(&artifact, &engine_args, options, false)?;
-    println!("{name}, {}", engine.device_name());
+    let device = engine.device_name();
+    println!("{name}, {device}");
     let m = artifact.manifest();
 
     println!("prefill of {PROMPT} tokens");
     let flops = prefill_flops(&shape, PROMPT as f64);
     let mut rows = Vec::new();
     for run in 0..RUNS {
-        let peak = best_peak()?;
+        let peak = best_peak(device.contains("amx"))?;
         let seconds = prefill(&mut engine, run)?;
         rows.push((PROMPT as f64 / seconds, flops / seconds / 1e9, peak));
     }
@@ -166,10 +169,11 @@ fn decode(engine: &mut Engine<CpuDevice>, batch: usize) -> anyhow::Result<f64> {
     Ok(median(steps))
 }
 
-/// The best rate of multiply-accumulates on bf16 values.
-fn best_peak() -> anyhow::Result<f64> {
+/// The best rate of multiply-accumulates on bf16 values: in matrix tiles, or in vectors alone.
+fn best_peak(tiles: bool) -> anyhow::Result<f64> {
     Peak::ALL
         .into_iter()
+        .filter(|p| tiles || *p != Peak::AmxBf16)
         .filter_map(|p| peak_flops(p, THREADS))
         .reduce(f64::max)
         .context("a vector unit")
