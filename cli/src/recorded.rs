@@ -14,8 +14,9 @@ use std::{path::Path, sync::mpsc, time::Instant};
 const RECORDED_PROMPT: u32 = 12;
 const RECORDED_TOKENS: usize = 8;
 
-/// How far a recorded log-probability may be off on another instruction set: bf16 keeps 8 bits.
-const RECORDED_TOLERANCE: f32 = 0.05;
+/// How far a recorded log-probability may be off on another instruction set, which sums in another
+/// order: bf16 keeps 8 bits of each activation.
+const TOLERANCE: f32 = 0.25;
 
 /// Collects events for a caller that drives the engine itself.
 struct Collect(mpsc::Sender<TokenEvent>);
@@ -83,11 +84,9 @@ pub(crate) fn check_recorded(
         );
     };
     let got = replay(engine, &recorded.prompt)?;
-    let agree = |a: &RecordedToken, b: &RecordedToken| {
-        a.id == b.id && (a.logprob - b.logprob).abs() <= RECORDED_TOLERANCE
-    };
-    let same = got.len() == recorded.tokens.len()
-        && got.iter().zip(&recorded.tokens).all(|(a, b)| agree(a, b));
+    let device = engine.device_name();
+    let is_same_set = device.split([' ', ',']).any(|word| word == recorded.instruction_set);
+    let same = if is_same_set { got == recorded.tokens } else { close(&got, &recorded.tokens) };
     if !same {
         bail!(
             "--verify: this machine answers {got:?}, the artifact recorded {:?} with {}; \
@@ -98,4 +97,34 @@ pub(crate) fn check_recorded(
     }
     tracing::info!("verified {} recorded tokens", got.len());
     Ok(())
+}
+
+/// Whether two runs on different instruction sets agree: up to the first token that differs, where
+/// the two must be nearly as probable.
+fn close(got: &[RecordedToken], recorded: &[RecordedToken]) -> bool {
+    let shared = got.iter().zip(recorded).take_while(|(a, b)| a.id == b.id).count();
+    got.len() == recorded.len()
+        && got
+            .iter()
+            .zip(recorded)
+            .take(shared + 1)
+            .all(|(a, b)| (a.logprob - b.logprob).abs() <= TOLERANCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_may_part_where_two_tokens_are_nearly_as_probable() {
+        let run = |tokens: &[(u32, f32)]| -> Vec<RecordedToken> {
+            tokens.iter().map(|&(id, logprob)| RecordedToken { id, logprob }).collect()
+        };
+        let recorded = run(&[(1, -0.5), (2, -1.0), (3, -0.1)]);
+        assert!(close(&run(&[(1, -0.6), (2, -1.1), (3, -0.1)]), &recorded));
+        assert!(close(&run(&[(1, -0.5), (9, -1.1), (7, -4.0)]), &recorded));
+        assert!(!close(&run(&[(1, -0.5), (9, -2.0), (7, -0.1)]), &recorded));
+        assert!(!close(&run(&[(1, -1.5), (2, -1.0), (3, -0.1)]), &recorded));
+        assert!(!close(&run(&[(1, -0.5)]), &recorded));
+    }
 }

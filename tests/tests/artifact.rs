@@ -1,6 +1,7 @@
 //! Artifacts are reproducible, appear whole or not at all, and are refused when anything is wrong.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use codegen_cpu::InstructionSet;
 use precast_tests::{compile, fixture, http::Server, precast};
 use std::{
     collections::BTreeMap,
@@ -174,7 +175,9 @@ fn verify_repeats_the_recorded_run() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("artifact");
     compile(PRECAST, &fixture("qwen2"), &out, OPTIONS);
-    drop(Server::start(PRECAST, &out, "--verify"));
+    for set in InstructionSet::available() {
+        drop(Server::start(PRECAST, &out, &format!("--verify --instruction-set {set}")));
+    }
 
     let path = out.join("manifest.json");
     let mut manifest: serde_json::Value =
