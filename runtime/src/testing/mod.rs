@@ -66,7 +66,7 @@ impl Default for FakeModel {
 }
 
 impl FakeModel {
-    /// Its manifest; names and hashes are placeholders.
+    /// Its manifest; names and hashes are made up.
     pub fn manifest(&self) -> Manifest {
         plans::manifest(self)
     }
