@@ -8,7 +8,9 @@ pub mod oracle;
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    sync::mpsc,
+    time::Duration,
 };
 
 /// A path below the root of the workspace.
@@ -21,9 +23,31 @@ pub fn fixture(name: &str) -> PathBuf {
     root("tests/fixtures").join(name)
 }
 
-/// Runs `program` (the one under test) and returns what it printed.
+/// How long a command may take that is not meant to go on serving.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs `program` (the one under test) to its end and returns what it printed.
+///
+/// # Panics
+/// When it does not end by itself: a server that should have refused to start.
 pub fn precast<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Output {
-    Command::new(program).args(args).output().expect("the program starts")
+    let child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let id = child.id().to_string();
+    let (ended, has_ended) = mpsc::channel();
+    std::thread::spawn(move || ended.send(child.wait_with_output()));
+    match has_ended.recv_timeout(LIMIT) {
+        Ok(output) => output.expect("the program can be waited for"),
+        Err(_) => {
+            let _ = Command::new("kill").arg(id).status();
+            panic!("the program still runs after {LIMIT:?}");
+        }
+    }
 }
 
 /// Compiles `model` into `out`; `options` are words as on the command line.
