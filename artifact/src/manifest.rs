@@ -26,6 +26,10 @@ pub struct Manifest {
     pub plans: Vec<PlanEntry>,
     /// KV memory.
     pub kv: Kv,
+    /// KV memory of layers with a sliding window, where there are any.
+    pub window: Option<WindowMemory>,
+    /// Recurrent memory of each running sequence, where there is any.
+    pub sequences: Option<SequenceMemory>,
     /// Bytes by kind.
     pub memory: Memory,
     /// Persistent memories, KV caches included, in the order of their offsets.
@@ -110,6 +114,8 @@ pub struct Model {
     pub dtype: DType,
     /// Parameters of the checkpoint, a tied head counted once.
     pub parameters: u64,
+    /// Tokens that a layer with a sliding window sees, where there are such layers.
+    pub sliding_window: Option<u32>,
 }
 
 /// What an artifact was made from and by. Hashes are 128-bit XXH3, in hexadecimal.
@@ -180,6 +186,28 @@ pub struct Kv {
     pub bytes_per_token: u64,
 }
 
+/// KV memory of layers that see the last tokens only: a pool of blocks of its own, indexed by
+/// `window_table` and `window_slots`. A block whose tokens no later token can see is free again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowMemory {
+    /// Tokens that a token sees, itself included.
+    pub tokens: u32,
+    /// Blocks of [`Kv::block_tokens`] tokens that sequences can use, enough for every running
+    /// sequence; the spare block comes after them.
+    pub blocks: u32,
+    /// Bytes of all these layers for one block.
+    pub bytes_per_block: u64,
+}
+
+/// Memory whose size does not grow with the context, such as the state of linear attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequenceMemory {
+    /// Sequences that can run at once; the spare slot, for padding rows, comes after them.
+    pub slots: u32,
+    /// Bytes of all layers for one sequence.
+    pub bytes_per_slot: u64,
+}
+
 /// What the artifact needs, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
@@ -207,7 +235,7 @@ pub struct StateEntry {
 }
 
 /// A packed weight.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WeightEntry {
     /// What it is made of, as an expression over checkpoint tensors.
     pub recipe: String,
@@ -221,6 +249,9 @@ pub struct WeightEntry {
     pub offset: u64,
     /// Length in bytes, padding included.
     pub bytes: u64,
+    /// Where the weight was quantised when it was packed: the root of the mean square of the error
+    /// over that of the original values.
+    pub quantization_error: Option<f32>,
 }
 
 /// A short greedy run recorded at compile time.

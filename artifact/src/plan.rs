@@ -109,8 +109,14 @@ pub struct Port {
 /// | prefill | `token_ids i32[T]`, `positions i32[T]`, `slots i32[T]`, `block_table i32[1,W]` | |
 /// | head | `rows i32[T]` | `logits f32[T,V]`, `argmax i32[T]` |
 ///
+/// Decode and prefill have further inputs where the model has such memory: `window_slots i32[T]` and
+/// `window_table`, shaped and indexed like `slots` and `block_table` but naming blocks of the window
+/// pool (the spare block for places that are too old to be seen); `sequences i32[T]`, the slot of
+/// recurrent memory of each row.
+///
 /// `T` is [`Plan::rows`] and `W` is [`Plan::context_tokens`] over the KV block size. A padding row
-/// has position 0, token 0, and a slot and a table that name the spare block.
+/// has position 0, token 0, a slot and a table that name the spare block, and the spare slot of
+/// recurrent memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// File stem: `decode-bs8-ctx2048`.

@@ -161,6 +161,7 @@ fn model(checkpoint: &Checkpoint, build: &BuildArgs) -> anyhow::Result<Model> {
             DTypeArg::Auto => DType::BF16,
         },
         parameters: info.parameters,
+        sliding_window: None,
     })
 }
 

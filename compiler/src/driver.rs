@@ -369,6 +369,8 @@ impl Prepared {
             buckets: self.buckets.notes,
             plans,
             kv: self.kv,
+            window: None,
+            sequences: None,
             memory: self.memory,
             states: self.states.into_entries(),
             weights_file,

@@ -36,6 +36,7 @@ impl WeightTable {
                 layout: packed.layout,
                 offset,
                 bytes,
+                quantization_error: None,
             });
             self.weights.push(packed);
             self.entries.len() - 1

@@ -221,6 +221,100 @@ impl FromStr for RopeSpec {
     }
 }
 
+/// How experts score before the best are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteScore {
+    /// `softmax(logits)` over all experts.
+    Softmax,
+    /// `sigmoid(logits)` for each.
+    Sigmoid,
+}
+
+/// How a router chooses experts.
+///
+/// `s` is the score of each expert. The choice is by `s`, or by `s + bias` where a bias is given.
+/// With `groups` above 1, experts form that many consecutive groups; the score of a group is the
+/// sum of its two largest entries, and only experts of the `top_groups` best groups are eligible.
+/// The `k` largest are chosen, the smaller index among equals. Their weights are `s`, divided by
+/// their sum where `renormalize`, times `scale`.
+///
+/// Source: DeepSeek-V3 (arXiv 2412.19437, section 2.1.2); softmax without groups is the rule of
+/// Mixtral and Qwen3.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RouteSpec {
+    /// Score of an expert.
+    pub score: RouteScore,
+    /// Experts of each token.
+    pub k: u64,
+    /// Whether weights are divided by their sum.
+    pub renormalize: bool,
+    /// Consecutive groups of experts; 1 for none.
+    pub groups: u64,
+    /// Groups whose experts are eligible.
+    pub top_groups: u64,
+    /// Factor on the weights.
+    pub scale: f32,
+}
+
+impl RouteSpec {
+    /// Whether `experts` experts can be routed so.
+    pub fn fits(&self, experts: u64) -> bool {
+        let grouped = self.groups > 0
+            && experts.is_multiple_of(self.groups)
+            && (1..=self.groups).contains(&self.top_groups)
+            // The score of a group is a sum of two.
+            && (self.groups == 1 || experts / self.groups >= 2);
+        grouped && self.k > 0 && self.k <= experts / self.groups * self.top_groups
+    }
+}
+
+/// Text form: `route(softmax,k=8,renormalize=true)`, with `,groups=8,top_groups=4` where there are
+/// groups and `,scale=2.5` where it is not 1.
+impl fmt::Display for RouteSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let score = match self.score {
+            RouteScore::Softmax => "softmax",
+            RouteScore::Sigmoid => "sigmoid",
+        };
+        write!(f, "route({score},k={},renormalize={}", self.k, self.renormalize)?;
+        if (self.groups, self.top_groups) != (1, 1) {
+            write!(f, ",groups={},top_groups={}", self.groups, self.top_groups)?;
+        }
+        if self.scale != 1.0 {
+            write!(f, ",scale={}", self.scale)?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl FromStr for RouteSpec {
+    type Err = ParseAttrError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad = || ParseAttrError(format!("`{s}` is not a route(..,k=..) specification"));
+        let inner = s.strip_prefix("route(").and_then(|s| s.strip_suffix(')')).ok_or_else(bad)?;
+        let mut fields = inner.split(',').map(str::trim);
+        let score = match fields.next() {
+            Some("softmax") => RouteScore::Softmax,
+            Some("sigmoid") => RouteScore::Sigmoid,
+            _ => return Err(bad()),
+        };
+        let mut spec =
+            Self { score, k: 0, renormalize: false, groups: 1, top_groups: 1, scale: 1.0 };
+        for field in fields {
+            let (key, value) = field.split_once('=').ok_or_else(bad)?;
+            match key {
+                "k" => spec.k = value.parse().map_err(|_| bad())?,
+                "renormalize" => spec.renormalize = value.parse().map_err(|_| bad())?,
+                "groups" => spec.groups = value.parse().map_err(|_| bad())?,
+                "top_groups" => spec.top_groups = value.parse().map_err(|_| bad())?,
+                "scale" => spec.scale = value.parse().map_err(|_| bad())?,
+                _ => return Err(bad()),
+            }
+        }
+        if spec.k == 0 { Err(bad()) } else { Ok(spec) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,6 +338,33 @@ mod tests {
             let spec = RopeSpec { theta: 1e6, dim: 64, scaling };
             assert_eq!(spec.to_string().parse(), Ok(spec));
         }
+    }
+
+    #[test]
+    fn route_specs_print_and_parse() {
+        let plain = RouteSpec {
+            score: RouteScore::Softmax,
+            k: 8,
+            renormalize: true,
+            groups: 1,
+            top_groups: 1,
+            scale: 1.0,
+        };
+        let grouped = RouteSpec {
+            score: RouteScore::Sigmoid,
+            groups: 8,
+            top_groups: 4,
+            scale: 2.5,
+            renormalize: false,
+            ..plain
+        };
+        assert_eq!(plain.to_string(), "route(softmax,k=8,renormalize=true)");
+        for spec in [plain, grouped] {
+            assert_eq!(spec.to_string().parse(), Ok(spec));
+        }
+        assert!("route(softmax)".parse::<RouteSpec>().is_err(), "k is needed");
+        assert!(grouped.fits(256) && !grouped.fits(8) && !grouped.fits(12));
+        assert!(plain.fits(8) && !plain.fits(7));
     }
 
     /// Short wavelengths are kept, long ones divided by the factor: the two ends of each rule.

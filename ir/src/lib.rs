@@ -11,7 +11,7 @@ pub mod text;
 mod types;
 mod verify;
 
-pub use attr::{Dims, ParseAttrError, RopeScaling, RopeSpec};
+pub use attr::{Dims, ParseAttrError, RopeScaling, RopeSpec, RouteScore, RouteSpec};
 pub use entity::{Arena, EntityId, NodeId, ValueId};
 pub use func::{Func, Module, Node, Value, ValueDef};
 pub use op::{AttrMap, Op, ParseOpError, TypeError};

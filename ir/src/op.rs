@@ -3,7 +3,7 @@
 
 pub use crate::attr::Dims;
 use crate::{
-    attr::RopeSpec,
+    attr::{RopeSpec, RouteSpec},
     types::{Dim, Storage, Symbol, TensorType},
 };
 use std::collections::BTreeMap;
@@ -77,6 +77,7 @@ fn kind_of_attr(kind: &str) -> &'static str {
         "DType" => "an element type such as `f32`, `bf16` or `i8`",
         "Dims" => "a list of dimensions such as `[T,64]`",
         "Layout" => "a layout; use `nd`, `nz` or `panels`",
+        "RouteSpec" => "a specification such as `route(softmax,k=8,renormalize=true)`",
         "RopeSpec" => "a specification such as `rope(theta=10000,dim=64)`",
         "bool" => "`true` or `false`",
         "f32" => "a number",
@@ -103,6 +104,130 @@ fn element_count(dims: &[Dim]) -> Option<(u64, Vec<&Symbol>)> {
     }
     symbols.sort();
     Some((number, symbols))
+}
+
+/// The scales of quantised `codes [..,N,K]`, one for each row and `group` of `K`.
+fn check_scale(codes: &TensorType, scale: &TensorType, group: u64) -> Result<(), TypeError> {
+    let quantized = matches!(codes.dtype, DType::I8 | DType::I4 | DType::F8E4M3 | DType::MxFp4);
+    ensure(quantized && codes.rank() >= 2, "codes must be a quantised matrix", codes)?;
+    let (rows, k) = (codes.rank() - 1, codes.dims[codes.rank() - 1].as_const());
+    let groups = k.filter(|_| group > 0).map(|k| k.div_ceil(group));
+    ensure(groups.is_some(), "group must be positive and the last axis a number", codes)?;
+    let of_codes = scale.rank() == codes.rank()
+        && scale.dims[..rows] == codes.dims[..rows]
+        && scale.dims[rows].as_const() == groups;
+    ensure(of_codes, "scale must have one element for each row and group", scale)?;
+    let exponents = codes.dtype == DType::MxFp4;
+    let dtype = if exponents { DType::U8 } else { DType::F32 };
+    ensure(scale.dtype == dtype, "scale must be f32, or u8 exponents of mxfp4 codes", scale)
+}
+
+/// Quantised inputs that meet the weight `[..,N,K]`.
+fn check_quantized(
+    x: &TensorType,
+    x_scale: &TensorType,
+    weight: &TensorType,
+    group: u64,
+) -> Result<(), TypeError> {
+    let pair = matches!(
+        (x.dtype, weight.dtype),
+        (DType::I8, DType::I8 | DType::I4) | (DType::F8E4M3, DType::F8E4M3)
+    );
+    ensure(x.rank() > 0 && weight.rank() >= 2, "x and weight must have rows", x)?;
+    ensure(pair, "x and weight must be i8 and i8, i8 and i4, or fp8", weight)?;
+    let last = &x.dims[x.rank() - 1];
+    ensure(
+        weight.dims[weight.rank() - 1] == *last,
+        "weight must match the last axis of x",
+        weight,
+    )?;
+    let groups = last.as_const().filter(|_| group > 0).map(|k| k.div_ceil(group));
+    let rows = x.rank() - 1;
+    let of_x = x_scale.dtype == DType::F32
+        && x_scale.rank() == x.rank()
+        && x_scale.dims[..rows] == x.dims[..rows]
+        && x_scale.dims[rows].as_const().is_some_and(|n| n == 1 || Some(n) == groups);
+    ensure(
+        of_x,
+        "x_scale must be f32 with one element for each row, or each row and group",
+        x_scale,
+    )
+}
+
+/// The result of a product of pairs with the weights of their experts.
+fn grouped(
+    x: &TensorType,
+    order: &TensorType,
+    starts: &TensorType,
+    weight: &TensorType,
+    out: DType,
+) -> Result<TensorType, TypeError> {
+    ensure(order.rank() == 2 && order.dtype == DType::I32, "order must be i32[T,k]", order)?;
+    ensure(weight.rank() == 3, "weight must be [E,N,K]", weight)?;
+    let fits = match x.rank() {
+        2 => x.dims[0] == order.dims[0],
+        3 => x.dims[..2] == order.dims[..],
+        _ => false,
+    };
+    ensure(fits, "x must be [T,K] or [T,k,K]", x)?;
+    ensure(weight.dims[2] == x.dims[x.rank() - 1], "weight must match the last axis of x", weight)?;
+    let one_more = weight.dims[0].as_const().and_then(|e| e.checked_add(1));
+    let of_experts = starts.dtype == DType::I32
+        && starts.rank() == 1
+        && one_more.is_some()
+        && starts.dims[0].as_const() == one_more;
+    ensure(of_experts, "starts must be i32[E+1]", starts)?;
+    let dims = [order.dims[0].clone(), order.dims[1].clone(), weight.dims[1].clone()];
+    Ok(TensorType::new(out, dims))
+}
+
+fn check_latent(
+    q_latent: &TensorType,
+    q_rope: &TensorType,
+    latent: &TensorType,
+    rope: &TensorType,
+    table: &TensorType,
+    positions: &TensorType,
+) -> Result<(), TypeError> {
+    ensure(
+        q_latent.rank() == 3 && q_latent.dtype.is_float(),
+        "q_latent must be [T,heads,C]",
+        q_latent,
+    )?;
+    ensure(
+        q_rope.rank() == 3
+            && q_rope.dtype == q_latent.dtype
+            && q_rope.dims[..2] == q_latent.dims[..2],
+        "q_rope must be [T,heads,R]",
+        q_rope,
+    )?;
+    for (state, q) in [(latent, q_latent), (rope, q_rope)] {
+        let paged = state.storage == Storage::State && state.rank() == 3;
+        ensure(
+            paged && state.dims[2] == q.dims[2],
+            "state must be a paged memory with the width of q",
+            state,
+        )?;
+    }
+    ensure(
+        rope.dtype == latent.dtype && rope.dims[..2] == latent.dims[..2],
+        "latent and rope must have the same blocks",
+        rope,
+    )?;
+    ensure(table.dtype == DType::I32 && table.rank() == 2, "table must be i32[S,W]", table)?;
+    let of_rows = positions.dtype == DType::I32 && positions.dims[..] == q_latent.dims[..1];
+    ensure(of_rows, "positions must be i32[T]", positions)
+}
+
+/// Slots and positions of the rows of `x`.
+fn check_sequences(
+    sequences: &TensorType,
+    positions: &TensorType,
+    x: &TensorType,
+) -> Result<(), TypeError> {
+    let of_rows = |t: &TensorType| t.dtype == DType::I32 && t.dims[..] == x.dims[..1];
+    ensure(of_rows(sequences), "sequences must be i32[T]", sequences)?;
+    ensure(of_rows(positions), "positions must be i32[T]", positions)
 }
 
 /// The only result of an op that has one.
@@ -253,6 +378,33 @@ define_ops! {
         one(first.with_dims(dims))
     }
 
+    /// The last two axes exchanged.
+    Transpose = "transpose"(x) {} infer {
+        ensure(x.rank() >= 2 && x.layout == Layout::Nd && x.storage == Storage::Tensor,
+            "x must be an nd tensor of rank 2 or more", x)?;
+        let mut dims = x.dims.clone();
+        dims.swap(x.rank() - 2, x.rank() - 1);
+        one(x.with_dims(dims))
+    }
+
+    /// Each row of `x [R,N]` `times` times, cut to `rows`.
+    RepeatRows = "repeat_rows"(x) { times: u64, rows: u64 } infer {
+        ensure(x.rank() == 2 && x.layout == Layout::Nd, "x must be an nd matrix", x)?;
+        let enough = x.dims[0].as_const().is_some_and(|n| *times > 0 && n == rows.div_ceil(*times));
+        ensure(enough && *rows > 0, "x must have as many rows as are repeated", x)?;
+        one(x.with_dims([Dim::Const(*rows), x.dims[1].clone()]))
+    }
+
+    /// Parts of one type as the slices of a new first axis.
+    Stack = "stack"(..parts) {} infer {
+        for p in parts {
+            ensure(p == &parts[0] && p.storage == Storage::Tensor, "parts must be tensors of one type", p)?;
+        }
+        let mut dims = vec![Dim::Const(parts.len() as u64)];
+        dims.extend(parts[0].dims.iter().cloned());
+        one(parts[0].with_dims(dims))
+    }
+
     /// Rows of two equal matrices in alternating blocks: `block` of `a`, `block` of `b`, and so on.
     Interleave = "interleave"(a, b) { block: u64 } infer {
         ensure(a == b && a.rank() == 2, "operands must be matrices of one type", b)?;
@@ -265,7 +417,7 @@ define_ops! {
 
     /// The same matrix in another layout.
     Relayout = "relayout"(x) { layout: Layout } infer {
-        ensure(x.rank() == 2, "only matrices have layouts", x)?;
+        ensure(x.rank() >= 2, "only matrices and stacks of them have layouts", x)?;
         one(x.with_layout(*layout))
     }
 
@@ -287,6 +439,34 @@ define_ops! {
     Silu = "silu"(x) {} infer {
         ensure(x.dtype.is_float(), "x must be floating point", x)?;
         one((*x).clone())
+    }
+
+    /// `x + value`.
+    AddScalar = "add_scalar"(x) { value: f32 } infer {
+        ensure(x.dtype.is_float() && x.storage == Storage::Tensor, "x must be floating point", x)?;
+        one((*x).clone())
+    }
+
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid = "sigmoid"(x) {} infer {
+        ensure(x.dtype.is_float(), "x must be floating point", x)?;
+        one((*x).clone())
+    }
+
+    /// `x [T,N]` times `scale [T,1]`, one factor for each row.
+    ScaleRows = "scale_rows"(x, scale) {} infer {
+        ensure(x.rank() == 2 && x.dtype.is_float(), "x must be a float matrix", x)?;
+        ensure(scale.dtype == x.dtype && scale.dims[..] == [x.dims[0].clone(), Dim::Const(1)],
+            "scale must have one element for each row of x", scale)?;
+        one((*x).clone())
+    }
+
+    /// The gated activation of gpt-oss: `g = min(gate, limit)`, `u = clamp(up, -limit, limit)`,
+    /// `(u + 1) * g * sigmoid(alpha * g)`, computed in f32 and rounded once to `out`.
+    SwigluClamped = "swiglu_clamped"(gate, up) { alpha: f32, limit: f32, out: DType } infer {
+        ensure(gate.dtype.is_float(), "gate must be floating point", gate)?;
+        ensure(gate == up, "operands must have one type", up)?;
+        one(gate.with_dtype(*out))
     }
 
     /// `x [..,N]` plus `bias [N]` on every row.
@@ -315,10 +495,182 @@ define_ops! {
         one(x.with_dtype(*out))
     }
 
+    /// Layer normalisation over the last axis (arXiv 1607.06450):
+    /// `weight * (x - mean(x)) / sqrt(var(x) + eps) + bias`, in f32 and rounded once to `out`.
+    LayerNorm = "layer_norm"(x, weight, bias) { eps: f32, out: DType } infer {
+        ensure(x.dtype.is_float() && x.rank() > 0, "x must be floating point", x)?;
+        ensure(weight.dtype.is_float() && weight.dims[..] == x.dims[x.rank() - 1..],
+            "weight must match the last axis of x", weight)?;
+        ensure(bias == weight, "bias must have the type of weight", bias)?;
+        one(x.with_dtype(*out))
+    }
+
+    /// `scale * x / sqrt(sum(x^2) + eps)` over the last axis, computed in f32.
+    L2Norm = "l2_norm"(x) { eps: f32, scale: f32 } infer {
+        ensure(x.dtype.is_float() && x.rank() > 0, "x must be floating point", x)?;
+        one((*x).clone())
+    }
+
+    /// A matrix product for each head: `x [T,heads,K]` times the transpose of `weight
+    /// [heads,N,K]`, accumulated in f32 and rounded once to `out`: `[T,heads,N]`.
+    HeadMatmul = "head_matmul"(x, weight) { out: DType } infer {
+        ensure(x.rank() == 3 && x.dtype.is_float(), "x must be [T,heads,K]", x)?;
+        ensure(weight.rank() == 3 && weight.dtype.is_float(), "weight must be [heads,N,K]", weight)?;
+        ensure(weight.dims[0] == x.dims[1] && weight.dims[2] == x.dims[2],
+            "weight must match the heads and the last axis of x", weight)?;
+        let dims = [x.dims[0].clone(), x.dims[1].clone(), weight.dims[1].clone()];
+        one(TensorType::new(*out, dims))
+    }
+
     /// Index of the largest element of each row, the smallest index among equals.
     Argmax = "argmax"(x) {} infer {
         ensure(x.rank() == 2 && x.dtype.is_float(), "x must be a float matrix", x)?;
         one(TensorType::new(DType::I32, [x.dims[0].clone()]))
+    }
+
+    // ---- quantisation: values are codes times scales -------------------------------------------
+
+    /// The values of a quantised weight: element `(n,k)` of `codes [..,N,K]` times
+    /// `scale[n, k / group]`, with `scale [..,N,ceil(K/group)]` in f32, or in u8 as the E8M0
+    /// exponents of MXFP4 (`2^(e-127)`). Computed in f32 and rounded once to `out`.
+    Dequantize = "dequantize"(codes, scale) { group: u64, out: DType } infer {
+        check_scale(codes, scale, *group)?;
+        one(codes.with_dtype(*out))
+    }
+
+    /// Symmetric quantisation of a weight `x [..,N,K]`, round to nearest even, in groups of
+    /// `group` along `K` (a divisor of it): codes of `bits` (8 or 4) and `scale f32[..,N,K/group]`
+    /// `= max|x| / (2^(bits-1) - 1)`; 0 where all of a group is 0. Returns codes and scales.
+    QuantizeWeight = "quantize_weight"(x) { bits: u64, group: u64 } infer {
+        ensure(x.rank() >= 2 && x.dtype.is_float(), "x must be a float matrix", x)?;
+        let k = x.dims[x.rank() - 1].as_const();
+        ensure(*group > 0 && k.is_some_and(|k| k % group == 0), "group must divide the last axis of x", x)?;
+        let codes = match bits { 8 => DType::I8, 4 => DType::I4, _ => {
+            return Err(TypeError::Rule { rule: "bits must be 8 or 4", found: bits.to_string() });
+        } };
+        let mut dims = x.dims.clone();
+        if let Some(d) = dims.last_mut() { *d = Dim::Const(k.unwrap_or_default() / group); }
+        Ok(vec![x.with_dtype(codes), TensorType::new(DType::F32, dims)])
+    }
+
+    /// Symmetric quantisation of every row of `x [..,K]` by its own scale `max|x| / 127`: codes
+    /// `rint(x / scale)` as i8, scales `f32[..,1]`. A row of zeros has scale 0 and codes 0.
+    /// Returns codes and scales.
+    QuantizeRows = "quantize_rows"(x) {} infer {
+        ensure(x.dtype.is_float() && x.rank() > 0 && x.storage == Storage::Tensor, "x must be floating point", x)?;
+        let mut scale = x.dims.clone();
+        if let Some(d) = scale.last_mut() { *d = Dim::Const(1); }
+        Ok(vec![x.with_dtype(DType::I8), TensorType::new(DType::F32, scale)])
+    }
+
+    /// Quantisation by one scale and offset, `f32[1]` each, measured beforehand:
+    /// `clamp(rint(x / scale + offset), -128, 127)` as i8.
+    QuantizeStatic = "quantize_static"(x, scale, offset) {} infer {
+        ensure(x.dtype.is_float() && x.rank() > 0 && x.storage == Storage::Tensor, "x must be floating point", x)?;
+        ensure(*scale == &TensorType::new(DType::F32, [Dim::Const(1)]), "scale must be f32[1]", scale)?;
+        ensure(offset == scale, "offset must be f32[1]", offset)?;
+        one(x.with_dtype(DType::I8))
+    }
+
+    /// Quantisation of groups of `group` along the last axis of `x [..,K]` to fp8: scale
+    /// `max(max|x|, 1e-4) / 448`, rounded up to a power of two where `power_of_two`, codes
+    /// `fp8(x / scale)`, scales `f32[..,ceil(K/group)]`. Returns codes and scales.
+    QuantizeFp8 = "quantize_fp8"(x) { group: u64, power_of_two: bool } infer {
+        ensure(x.dtype.is_float() && x.rank() > 0 && x.storage == Storage::Tensor, "x must be floating point", x)?;
+        let groups = x.dims[x.rank() - 1].as_const().filter(|_| *group > 0).map(|k| k.div_ceil(*group));
+        ensure(groups.is_some(), "group must be positive and the last axis a number", x)?;
+        let mut scale = x.dims.clone();
+        if let Some(d) = scale.last_mut() { *d = Dim::Const(groups.unwrap_or_default()); }
+        Ok(vec![x.with_dtype(DType::F8E4M3), TensorType::new(DType::F32, scale)])
+    }
+
+    /// Product of quantised rows and a quantised weight `[N,K]`, both i8, i8 and i4, or both fp8.
+    ///
+    /// With `p_g` the product over group `g` of `group` elements of `K` (exact for integers), the
+    /// result is the sum over groups of `p_g * weight_scale[n,g] * x_scale[t,g]` in f32;
+    /// `x_scale [..,1]` is one scale for all groups. `weight_scale` is `f32[N,ceil(K/group)]`.
+    QuantMatmul = "quant_matmul"(x, x_scale, weight, weight_scale) { group: u64, out: DType } infer {
+        check_quantized(x, x_scale, weight, *group)?;
+        check_scale(weight, weight_scale, *group)?;
+        ensure(weight.rank() == 2, "weight must be a matrix", weight)?;
+        let mut dims = x.dims.clone();
+        dims[x.rank() - 1] = weight.dims[0].clone();
+        one(TensorType::new(*out, dims))
+    }
+
+    /// Product of rows from [`Op::QuantizeStatic`] and `weight i8[N,K]`: `(x * weight + bias) *
+    /// scale` with `bias i32[N]`, `scale f32[N]`; the sum is exact.
+    StaticMatmul = "static_matmul"(x, weight, bias, scale) { out: DType } infer {
+        ensure(x.dtype == DType::I8 && x.rank() > 0, "x must be i8", x)?;
+        ensure(weight.dtype == DType::I8 && weight.rank() == 2, "weight must be an i8 matrix", weight)?;
+        ensure(weight.dims[1] == x.dims[x.rank() - 1], "weight must match the last axis of x", weight)?;
+        ensure(bias.dtype == DType::I32 && bias.dims[..] == weight.dims[..1], "bias must be i32[N]", bias)?;
+        ensure(scale.dtype == DType::F32 && scale.dims == bias.dims, "scale must be f32[N]", scale)?;
+        let mut dims = x.dims.clone();
+        dims[x.rank() - 1] = weight.dims[0].clone();
+        one(TensorType::new(*out, dims))
+    }
+
+    // ---- mixture of experts --------------------------------------------------------------------
+
+    /// Chooses experts by `logits f32[T,E]` and, for sigmoid scores, an optional `bias f32[E]`; see
+    /// [`RouteSpec`]. Returns `ids i32[T,k]`, ascending, and their weights `f32[T,k]`.
+    Route = "route"(..args) { spec: RouteSpec } infer {
+        let logits = args[0];
+        ensure(logits.rank() == 2 && logits.dtype == DType::F32, "logits must be f32[T,E]", logits)?;
+        let experts = logits.dims[1].as_const();
+        ensure(experts.is_some_and(|e| spec.fits(e)), "the specification must fit the number of experts", logits)?;
+        if let [_, bias] = args {
+            ensure(bias.dtype == DType::F32 && bias.dims[..] == logits.dims[1..], "bias must be f32[E]", bias)?;
+        } else if args.len() > 2 {
+            return Err(TypeError::Arity { op: "route", expected: 2, got: args.len() });
+        }
+        let dims = [logits.dims[0].clone(), Dim::Const(spec.k)];
+        Ok(vec![TensorType::new(DType::I32, dims.clone()), TensorType::new(DType::F32, dims)])
+    }
+
+    /// Sorts the pairs of `ids i32[T,k]` by expert, stable: `order i32[T,k]` lists pairs `t * k +
+    /// j`, those of expert `e` at places `starts[e] .. starts[e+1]` of `starts i32[experts+1]`.
+    ExpertGroups = "expert_groups"(ids) { experts: u64 } infer {
+        ensure(ids.rank() == 2 && ids.dtype == DType::I32, "ids must be i32[T,k]", ids)?;
+        let starts = experts.checked_add(1).filter(|_| *experts > 0);
+        ensure(starts.is_some(), "there must be experts", ids)?;
+        let starts = TensorType::new(DType::I32, [Dim::Const(starts.unwrap_or_default())]);
+        Ok(vec![(*ids).clone(), starts])
+    }
+
+    /// [`Op::Matmul`] of every pair with the weight of its expert, `weight [E,N,K]`: pair `(t,j)`
+    /// reads row `t` of `x [T,K]`, or its own row of `x [T,k,K]`. `order` and `starts` come from
+    /// [`Op::ExpertGroups`]. Result `[T,k,N]`.
+    GroupedMatmul = "grouped_matmul"(x, order, starts, weight) { out: DType } infer {
+        ensure(x.dtype.is_float(), "x must be floating point", x)?;
+        ensure(weight.dtype.is_float(), "weight must be floating point", weight)?;
+        one(grouped(x, order, starts, weight, *out)?)
+    }
+
+    /// [`Op::QuantMatmul`] of every pair with the weight of its expert, as in
+    /// [`Op::GroupedMatmul`]; `weight [E,N,K]`, `weight_scale f32[E,N,ceil(K/group)]`.
+    GroupedQuantMatmul = "grouped_quant_matmul"(x, x_scale, order, starts, weight, weight_scale) { group: u64, out: DType } infer {
+        check_quantized(x, x_scale, weight, *group)?;
+        check_scale(weight, weight_scale, *group)?;
+        one(grouped(x, order, starts, weight, *out)?)
+    }
+
+    /// `x [T,k,N]` plus row `ids[t,j]` of `bias [E,N]`.
+    ExpertBias = "expert_bias"(x, ids, bias) {} infer {
+        ensure(x.rank() == 3 && x.dtype.is_float(), "x must be [T,k,N]", x)?;
+        ensure(ids.dtype == DType::I32 && ids.dims[..] == x.dims[..2], "ids must be i32[T,k]", ids)?;
+        ensure(bias.rank() == 2 && bias.dtype == x.dtype && bias.dims[1] == x.dims[2],
+            "bias must be [E,N] of the type of x", bias)?;
+        one((*x).clone())
+    }
+
+    /// The sum over `j`, in order, of `weights[t,j] * x[t,j]` for `x [T,k,N]`, `weights f32[T,k]`,
+    /// in f32 and rounded once to `out`: `[T,N]`.
+    CombineExperts = "combine_experts"(x, weights) { out: DType } infer {
+        ensure(x.rank() == 3 && x.dtype.is_float(), "x must be [T,k,N]", x)?;
+        ensure(weights.dtype == DType::F32 && weights.dims[..] == x.dims[..2], "weights must be f32[T,k]", weights)?;
+        one(TensorType::new(*out, [x.dims[0].clone(), x.dims[2].clone()]))
     }
 
     // ---- attention -----------------------------------------------------------------------------
@@ -365,6 +717,107 @@ define_ops! {
         ensure(table.dtype == DType::I32 && table.rank() == 2, "table must be i32[S,W]", table)?;
         ensure(positions.dtype == DType::I32 && positions.dims[..] == q.dims[..1], "positions must be i32[T]", positions)?;
         one(q.with_dtype(*out))
+    }
+
+    /// [`Op::Attention`] with a learned logit for each head, `sinks f32[heads]`, that takes
+    /// probability and adds no value (arXiv 2309.17453), over the last `window` places only
+    /// (`positions[t] - window < j`); 0 is no window.
+    SinkAttention = "sink_attention"(q, state, table, positions, sinks) { scale: f32, window: u64, out: DType } infer {
+        ensure(q.rank() == 3 && sinks.dtype == DType::F32 && sinks.dims[..] == q.dims[1..2],
+            "sinks must be f32[heads]", sinks)?;
+        Op::Attention { scale: *scale, out: *out }.infer(&[q, state, table, positions])
+    }
+
+    /// Writes the rows of `x [T,C]` into the paged memory `state [blocks,block,C]` at `slots[t] =
+    /// block * block_tokens + place`, rounding to its element type.
+    PagedWrite = "paged_write"(state, x, slots) {} infer {
+        ensure(state.storage == Storage::State && state.rank() == 3, "state must be a paged memory [blocks,block,C]", state)?;
+        ensure(x.rank() == 2 && x.dtype.is_float() && x.dims[1] == state.dims[2], "x must have the rows of the state", x)?;
+        ensure(slots.dtype == DType::I32 && slots.dims[..] == x.dims[..1], "slots must be i32[T]", slots)?;
+        one((*state).clone())
+    }
+
+    /// Absorbed multi-head latent attention (arXiv 2405.04434): all heads read one latent vector
+    /// and one rotated key for each place, `latent [blocks,block,C]` and `rope [blocks,block,R]`.
+    ///
+    /// Scores are `scale * (q_latent . latent_j + q_rope . rope_j)` for `q_latent [T,heads,C]`,
+    /// `q_rope [T,heads,R]`, results the mixed latents `[T,heads,C]`. `table` and `positions` are
+    /// those of [`Op::Attention`].
+    LatentAttention = "latent_attention"(q_latent, q_rope, latent, rope, table, positions) { scale: f32, out: DType } infer {
+        check_latent(q_latent, q_rope, latent, rope, table, positions)?;
+        one(q_latent.with_dtype(*out))
+    }
+
+    /// [`Op::LatentAttention`] over the places `selected i32[T,S]` alone; negative entries, which
+    /// come last, are none.
+    SparseLatentAttention = "sparse_latent_attention"(q_latent, q_rope, latent, rope, table, positions, selected) { scale: f32, out: DType } infer {
+        check_latent(q_latent, q_rope, latent, rope, table, positions)?;
+        ensure(selected.dtype == DType::I32 && selected.rank() == 2 && selected.dims[0] == q_latent.dims[0],
+            "selected must be i32[T,S]", selected)?;
+        one(q_latent.with_dtype(*out))
+    }
+
+    /// The lightning indexer (DeepSeek-V3.2): the `keys` places `j <= positions[t]` with the largest
+    /// `sum_h weights[t,h] * relu(scale * q[t,h] . k_j)`, the smaller place among equals, for
+    /// `q [T,heads,D]`, `weights f32[T,heads]` and the paged keys `state [blocks,block,D]`. Returns
+    /// `i32[T,keys]`: places in ascending order, then -1.
+    SelectKeys = "select_keys"(q, weights, state, table, positions) { keys: u64, scale: f32 } infer {
+        ensure(q.rank() == 3 && q.dtype.is_float(), "q must be [T,heads,D]", q)?;
+        ensure(weights.dtype == DType::F32 && weights.dims[..] == q.dims[..2], "weights must be f32[T,heads]", weights)?;
+        ensure(state.storage == Storage::State && state.rank() == 3 && state.dims[2] == q.dims[2],
+            "state must be a paged memory of keys", state)?;
+        ensure(*keys > 0 && *keys <= i32::MAX as u64, "keys must be positive and fit 32 bits", q)?;
+        ensure(table.dtype == DType::I32 && table.rank() == 2, "table must be i32[S,W]", table)?;
+        ensure(positions.dtype == DType::I32 && positions.dims[..] == q.dims[..1], "positions must be i32[T]", positions)?;
+        one(TensorType::new(DType::I32, [q.dims[0].clone(), Dim::Const(*keys)]))
+    }
+
+    // ---- recurrent memory: one slot for each sequence ------------------------------------------
+    // Rows of one sequence stand together, in order, and `sequences[t]` names their slot. The row
+    // at position 0 begins with a memory of zeros, whatever the slot holds.
+
+    /// Causal depthwise convolution over the tokens of a sequence: `y[t,c] = sum_i weight[c,i] *
+    /// x[t-K+1+i,c]` for `x [T,C]`, `weight [C,K]`, f32. `state [slots,K-1,C]` holds the last rows
+    /// of `x`; rows are rounded to its element type before anything reads them. Returns the next
+    /// state and `y f32[T,C]`.
+    CausalConv = "causal_conv"(state, x, weight, sequences, positions) {} infer {
+        ensure(x.rank() == 2 && x.dtype.is_float(), "x must be [T,C]", x)?;
+        ensure(weight.rank() == 2 && weight.dims[0] == x.dims[1], "weight must be [C,K]", weight)?;
+        let taps = weight.dims[1].as_const().filter(|&k| k > 1).map(|k| k - 1);
+        ensure(taps.is_some(), "weight must have two taps or more", weight)?;
+        ensure(state.storage == Storage::State && state.rank() == 3
+            && state.dims[1].as_const() == taps && state.dims[2] == x.dims[1], "state must be [slots,K-1,C]", state)?;
+        check_sequences(sequences, positions, x)?;
+        Ok(vec![(*state).clone(), TensorType::new(DType::F32, x.dims.iter().cloned())])
+    }
+
+    /// The decay of the gated delta rule, `-exp(a_log) * softplus(a + dt_bias)`: `a f32[T,heads]`,
+    /// `a_log` and `dt_bias f32[heads]`.
+    DeltaGate = "delta_gate"(a, a_log, dt_bias) {} infer {
+        ensure(a.rank() == 2 && a.dtype == DType::F32, "a must be f32[T,heads]", a)?;
+        ensure(a_log.dtype == DType::F32 && a_log.dims[..] == a.dims[1..], "a_log must be f32[heads]", a_log)?;
+        ensure(dt_bias == a_log, "dt_bias must be f32[heads]", dt_bias)?;
+        one((*a).clone())
+    }
+
+    /// The gated delta rule (arXiv 2412.06464), token by token, f32. For each value head, with the
+    /// memory `S [dk,dv]` in `state f32[slots,heads,dk,dv]`: `S' = exp(gate) S`,
+    /// `S = S' + k (beta (v - k S'))^T`, `o = q S`. `q` and `k [T,key_heads,dk]`; key head `i`
+    /// serves the value heads `i * heads / key_heads` and following; `v [T,heads,dv]`, `gate` and
+    /// `beta f32[T,heads]`. Returns the next state and `o f32[T,heads,dv]`.
+    GatedDelta = "gated_delta"(state, q, k, v, gate, beta, sequences, positions) {} infer {
+        ensure(q.rank() == 3 && q.dtype == DType::F32, "q must be f32[T,key_heads,dk]", q)?;
+        ensure(k == q, "k must have the type of q", k)?;
+        ensure(v.rank() == 3 && v.dtype == DType::F32 && v.dims[0] == q.dims[0], "v must be f32[T,heads,dv]", v)?;
+        let groups = v.dims[1].as_const().zip(q.dims[1].as_const()).is_some_and(|(h, g)| g > 0 && h % g == 0);
+        ensure(groups, "value heads must be a multiple of key heads", v)?;
+        ensure(gate.dtype == DType::F32 && gate.dims[..] == v.dims[..2], "gate must be f32[T,heads]", gate)?;
+        ensure(beta == gate, "beta must be f32[T,heads]", beta)?;
+        ensure(state.storage == Storage::State && state.dtype == DType::F32 && state.rank() == 4
+            && state.dims[1] == v.dims[1] && state.dims[2] == q.dims[2] && state.dims[3] == v.dims[2],
+            "state must be f32[slots,heads,dk,dv]", state)?;
+        check_sequences(sequences, positions, v)?;
+        Ok(vec![(*state).clone(), (*v).clone()])
     }
 
     // ---- collectives ---------------------------------------------------------------------------
@@ -418,6 +871,18 @@ define_ops! {
         Op::SiluMul { out: *out }.infer(&[&half, &half])
     }
 
+    /// [`Op::Matmul`] with a weight from [`Op::Dequantize`] in f32, which is never stored.
+    DequantMatmul = "dequant_matmul"(x, weight, weight_scale) { group: u64, out: DType } infer {
+        let weight = single(Op::Dequantize { group: *group, out: DType::F32 }.infer(&[weight, weight_scale])?);
+        Op::Matmul { out: *out }.infer(&[x, &weight.with_layout(Layout::Nd)])
+    }
+
+    /// [`Op::GroupedMatmul`] with a weight from [`Op::Dequantize`] in f32, which is never stored.
+    GroupedDequantMatmul = "grouped_dequant_matmul"(x, order, starts, weight, weight_scale) { group: u64, out: DType } infer {
+        let weight = single(Op::Dequantize { group: *group, out: DType::F32 }.infer(&[weight, weight_scale])?);
+        Op::GroupedMatmul { out: *out }.infer(&[x, order, starts, &weight.with_layout(Layout::Nd)])
+    }
+
     /// [`Op::Matmul`] to f32 and [`Op::Argmax`] of the product; returns both.
     MatmulArgmax = "matmul_argmax"(x, weight) {} infer {
         let logits = single(Op::Matmul { out: DType::F32 }.infer(&[x, weight])?);
@@ -431,7 +896,11 @@ impl Op {
     /// version of it.
     pub fn writes(&self) -> Option<usize> {
         match self {
-            Op::KvWrite {} | Op::StoreRows {} => Some(0),
+            Op::KvWrite {}
+            | Op::StoreRows {}
+            | Op::PagedWrite {}
+            | Op::CausalConv {}
+            | Op::GatedDelta {} => Some(0),
             _ => None,
         }
     }
@@ -451,9 +920,31 @@ impl Op {
             Op::Matmul { .. }
             | Op::MatmulBias { .. }
             | Op::MatmulSiluMul { .. }
-            | Op::MatmulArgmax {} => Some(1),
+            | Op::MatmulArgmax {}
+            | Op::HeadMatmul { .. }
+            | Op::StaticMatmul { .. }
+            | Op::DequantMatmul { .. } => Some(1),
+            Op::QuantMatmul { .. } => Some(2),
+            Op::GroupedMatmul { .. } | Op::GroupedDequantMatmul { .. } => Some(3),
+            Op::GroupedQuantMatmul { .. } => Some(4),
             _ => None,
         }
+    }
+
+    /// The operand with the scales of [`Op::matmul_weight`], which is read in the same layout.
+    pub fn weight_scale(&self) -> Option<usize> {
+        match self {
+            Op::QuantMatmul { .. }
+            | Op::GroupedQuantMatmul { .. }
+            | Op::DequantMatmul { .. }
+            | Op::GroupedDequantMatmul { .. } => self.matmul_weight().map(|i| i + 1),
+            _ => None,
+        }
+    }
+
+    /// Whether it reads operand `i` in a layout of the target's choice.
+    pub fn reads_layout(&self, i: usize) -> bool {
+        self.matrix_operand() == Some(i) || self.weight_scale() == Some(i)
     }
 
     /// Whether it stands for several primitive ops.
@@ -465,6 +956,8 @@ impl Op {
                 | Op::MatmulBias { .. }
                 | Op::MatmulSiluMul { .. }
                 | Op::MatmulArgmax {}
+                | Op::DequantMatmul { .. }
+                | Op::GroupedDequantMatmul { .. }
         )
     }
 }

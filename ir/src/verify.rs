@@ -298,7 +298,7 @@ impl Check<'_> {
             for (i, &a) in node.args.iter().enumerate() {
                 let layout = func.values[a].ty.layout;
                 let reads_layouts =
-                    matches!(node.op, Op::Relayout { .. }) || node.op.matrix_operand() == Some(i);
+                    matches!(node.op, Op::Relayout { .. }) || node.op.reads_layout(i);
                 if layout != Layout::Nd && !reads_layouts {
                     self.at_node(n, Broken::Layout(layout));
                 }

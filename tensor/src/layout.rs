@@ -97,6 +97,9 @@ impl Nz {
 /// One 64-byte vector is then one group of 16 outputs, which is what the dot-product instructions
 /// (`vdpbf16ps`, `vpdpbusd`) and matrix tiles take as an operand. `N` is padded to a whole panel
 /// and `K` to a whole group, both with zeros.
+///
+/// A group of eight 4-bit elements is four bytes: byte `b` has element `b` in its low and element
+/// `b + 4` in its high nibble, so that one mask gives four neighbours in the order of `K`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panels {
     rows: u64,
@@ -133,11 +136,14 @@ impl Panels {
         self.count() * self.panel_len()
     }
 
-    /// Position of input `c` of output `r`.
+    /// Position of input `c` of output `r`, in elements: of two nibbles of a byte the low one comes
+    /// first.
     pub const fn offset(&self, r: u64, c: u64) -> u64 {
+        let inside = c % self.group;
+        let inside = if self.group == 8 { inside % 4 * 2 + inside / 4 } else { inside };
         (r / Self::WIDTH) * self.panel_len()
             + ((c / self.group) * Self::WIDTH + r % Self::WIDTH) * self.group
-            + c % self.group
+            + inside
     }
 }
 
@@ -165,8 +171,17 @@ mod tests {
     }
 
     #[test]
+    fn nibbles_four_apart_share_a_byte() {
+        let p = Panels::new(64, 16, DType::I4);
+        assert_eq!((p.offset(0, 0), p.offset(0, 4)), (0, 1), "low and high nibble of byte 0");
+        assert_eq!((p.offset(0, 1), p.offset(0, 7)), (2, 7));
+        assert_eq!(p.offset(1, 0), 8, "next output");
+        assert_eq!(p.offset(0, 8), 512, "next group");
+    }
+
+    #[test]
     fn every_element_has_its_own_place() {
-        for dtype in [DType::F32, DType::BF16, DType::I8] {
+        for dtype in [DType::F32, DType::BF16, DType::I8, DType::I4] {
             for (rows, cols) in [(1, 1), (5, 7), (64, 32), (65, 33), (130, 9)] {
                 let nz = Nz::new(rows, cols, dtype);
                 let panels = Panels::new(rows, cols, dtype);

@@ -172,6 +172,7 @@ fn primitive(op: &Op, args: &[&Tensor], dtype: DType, dims: &[usize]) -> Result<
         | Op::MatmulBias { .. }
         | Op::MatmulSiluMul { .. }
         | Op::MatmulArgmax {} => unreachable!("fused ops are expanded"),
+        other => return Err(format!("`{}` is not interpreted", other.mnemonic())),
     };
     Ok(Tensor::new(dtype, dims.to_vec(), data))
 }

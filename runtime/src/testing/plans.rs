@@ -162,6 +162,7 @@ pub(super) fn manifest(model: &FakeModel) -> Manifest {
             eos_token_ids: model.eos_token_ids.clone(),
             dtype: DType::F32,
             parameters: 0,
+            sliding_window: None,
         },
         provenance: Provenance {
             compiler: env!("CARGO_PKG_VERSION").into(),
@@ -178,6 +179,8 @@ pub(super) fn manifest(model: &FakeModel) -> Manifest {
             blocks: model.blocks,
             bytes_per_token: device::ENTRY_BYTES,
         },
+        window: None,
+        sequences: None,
         memory: Memory {
             weights_bytes: 0,
             state_bytes: places.state_bytes,

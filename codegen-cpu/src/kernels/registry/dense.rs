@@ -1,50 +1,21 @@
-//! Kernel names and what they stand for.
+//! What dense decoders are made of.
 
-use super::bind::{Binder, Kernel, Run, compiled};
-use super::elementwise::{Add, AddBias, Identity, Map, Mul, Silu, SiluMul, Zip};
 #[cfg(target_arch = "x86_64")]
-use super::matmul::Tiled;
-use super::matmul::{self, Bias, Epilogue, GateUp, Matmul, Store};
-use super::norm::{AddRmsNorm, RmsNorm};
-use super::rope::{RopeTable, Rotary};
-use super::rows::{Copy, Embed, GatherRows, Nd, Paneled, StoreRows};
-use super::simd::Portable;
-#[cfg(target_arch = "x86_64")]
-use super::simd::{Avx2, Avx512, Avx512Bf16};
-use super::{argmax, attention::Attention, kv::KvWrite};
+use super::compiled;
+use super::{Table, choose};
 use crate::device::InstructionSet;
-use half::bf16;
-
-type Bind = fn(InstructionSet, &mut Binder<'_>) -> Result<Box<dyn Run>, String>;
-
-/// Binds the call `name`; `None` when there is no such kernel.
-pub(crate) fn bind(
-    set: InstructionSet,
-    name: &str,
-    binder: &mut Binder<'_>,
-) -> Option<Result<Box<dyn Run>, String>> {
-    KERNELS.iter().find(|(known, _)| *known == name).map(|(_, bind)| bind(set, binder))
-}
-
-/// Every kernel name.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    KERNELS.iter().map(|(name, _)| *name)
-}
-
+use crate::kernels::bind::{Binder, Run};
+use crate::kernels::elementwise::{Add, AddBias, Identity, Map, Mul, Silu, SiluMul, Zip};
 #[cfg(target_arch = "x86_64")]
-fn choose<K: Kernel>(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
-    match set {
-        InstructionSet::Portable => compiled::<K, Portable>(b),
-        InstructionSet::Avx2 => compiled::<K, Avx2>(b),
-        InstructionSet::Avx512 | InstructionSet::Avx512Amx => compiled::<K, Avx512>(b),
-        InstructionSet::Avx512Bf16 => compiled::<K, Avx512Bf16>(b),
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn choose<K: Kernel>(_: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
-    compiled::<K, Portable>(b)
-}
+use crate::kernels::matmul::Tiled;
+use crate::kernels::matmul::{self, Bias, Epilogue, GateUp, Matmul, Store};
+use crate::kernels::norm::{AddRmsNorm, RmsNorm};
+use crate::kernels::rope::{RopeTable, Rotary};
+use crate::kernels::rows::{Copy, Embed, GatherRows, Nd, Paneled, StoreRows};
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::simd::Avx512;
+use crate::kernels::{argmax, attention::Attention, kv::KvWrite};
+use half::bf16;
 
 /// Products with bf16 weights; AMX has an instruction for these alone.
 fn bf16_matmul<E: Epilogue>(
@@ -58,7 +29,7 @@ fn bf16_matmul<E: Epilogue>(
     choose::<Matmul<bf16, E>>(set, b)
 }
 
-const KERNELS: &[(&str, Bind)] = &[
+pub(super) const KERNELS: Table = &[
     ("embed_nd_f32_f32", choose::<Embed<Nd, f32, f32>>),
     ("embed_nd_f32_bf16", choose::<Embed<Nd, f32, bf16>>),
     ("embed_nd_bf16_f32", choose::<Embed<Nd, bf16, f32>>),

@@ -1,0 +1,5 @@
+//! Latent attention, the indexer, sinks, and per-head products.
+
+use super::Table;
+
+pub(super) const KERNELS: Table = &[];

@@ -1,0 +1,54 @@
+//! Kernel names and what they stand for, a table for each family.
+
+mod dense;
+mod experts;
+mod latent;
+mod quant;
+mod recurrent;
+
+use super::bind::{Binder, Kernel, Run, compiled};
+use super::simd::Portable;
+#[cfg(target_arch = "x86_64")]
+use super::simd::{Avx2, Avx512, Avx512Bf16};
+use crate::device::InstructionSet;
+
+type Bind = fn(InstructionSet, &mut Binder<'_>) -> Result<Box<dyn Run>, String>;
+
+/// A family's kernels by name.
+type Table = &'static [(&'static str, Bind)];
+
+const TABLES: [Table; 5] =
+    [dense::KERNELS, experts::KERNELS, latent::KERNELS, quant::KERNELS, recurrent::KERNELS];
+
+fn entries() -> impl Iterator<Item = &'static (&'static str, Bind)> {
+    TABLES.into_iter().flatten()
+}
+
+/// Binds the call `name`; `None` when there is no such kernel.
+pub(crate) fn bind(
+    set: InstructionSet,
+    name: &str,
+    binder: &mut Binder<'_>,
+) -> Option<Result<Box<dyn Run>, String>> {
+    entries().find(|(known, _)| *known == name).map(|(_, bind)| bind(set, binder))
+}
+
+/// Every kernel name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    entries().map(|(name, _)| *name)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn choose<K: Kernel>(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
+    match set {
+        InstructionSet::Portable => compiled::<K, Portable>(b),
+        InstructionSet::Avx2 => compiled::<K, Avx2>(b),
+        InstructionSet::Avx512 | InstructionSet::Avx512Amx => compiled::<K, Avx512>(b),
+        InstructionSet::Avx512Bf16 => compiled::<K, Avx512Bf16>(b),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn choose<K: Kernel>(_: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
+    compiled::<K, Portable>(b)
+}

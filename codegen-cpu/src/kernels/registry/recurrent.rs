@@ -1,0 +1,5 @@
+//! Convolution and the gated delta rule.
+
+use super::Table;
+
+pub(super) const KERNELS: Table = &[];

@@ -1,0 +1,9 @@
+//! Latent attention, the indexer, sinks, and per-head products.
+
+use compiler::{Lowered, Operand};
+use ir::Op;
+
+pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Option<Lowered> {
+    let _ = (op, operands, results);
+    None
+}

@@ -1,0 +1,9 @@
+//! Convolution and the gated delta rule.
+
+use compiler::{Lowered, Operand};
+use ir::Op;
+
+pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Option<Lowered> {
+    let _ = (op, operands, results);
+    None
+}
