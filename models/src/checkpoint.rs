@@ -1,7 +1,7 @@
 //! A checkpoint directory, checked before anything long begins.
 
 use crate::{
-    config::{Config, take_eos},
+    config::{Config, shared::take_eos},
     error::{ModelError, STORED, TensorProblem},
     fields::Fields,
     info::ModelInfo,
@@ -58,11 +58,7 @@ impl Checkpoint {
             max_context: config.max_context,
             eos_token_ids,
             hidden: config.hidden,
-            layers: config.layers,
-            heads: config.heads,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-            intermediate: config.intermediate,
+            layers: config.layers.len() as u64,
             parameters: source.tensors().map(elements).sum(),
             dtype: commonest_type(&source),
         };

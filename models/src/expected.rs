@@ -1,67 +1,125 @@
 //! The tensors that a configuration calls for.
 
-use crate::config::Config;
+use crate::config::{Attention, Config, FeedForward, FullAttention, Gated, Linear};
 
 /// Names of tensors, spelled once for the loader and the builder.
 pub(crate) mod names {
     pub(crate) const EMBED: &str = "model.embed_tokens.weight";
-    pub(crate) const FINAL_NORM: &str = "model.norm.weight";
-    pub(crate) const HEAD: &str = "lm_head.weight";
+    pub(crate) const FINAL_NORM: &str = "model.norm";
+    pub(crate) const HEAD: &str = "lm_head";
+    pub(crate) const ATTENTION_NORM: &str = "input_layernorm";
+    pub(crate) const FEED_FORWARD_NORM: &str = "post_attention_layernorm";
 
-    /// `model.layers.{layer}.{part}`.
-    pub(crate) fn layer(layer: u64, part: &str) -> String {
-        format!("model.layers.{layer}.{part}")
+    /// `model.layers.{layer}`.
+    pub(crate) fn layer(layer: usize) -> String {
+        format!("model.layers.{layer}")
     }
 }
 
-/// A projection of a layer: where it is stored, its shape, and whether it has a bias.
-pub(crate) struct Projection {
-    pub(crate) part: &'static str,
-    pub(crate) outputs: u64,
-    pub(crate) inputs: u64,
-    pub(crate) bias: bool,
+/// Something that a checkpoint must store.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Part {
+    /// A projection: `{prefix}.weight`, perhaps `{prefix}.bias`, or what a quantised format stores
+    /// in their place.
+    Linear {
+        /// Name without the last component.
+        prefix: String,
+        /// Shape.
+        linear: Linear,
+    },
+    /// The weight of a norm, `{prefix}.weight`.
+    Norm {
+        /// Name without the last component.
+        prefix: String,
+        /// Channels.
+        width: u64,
+    },
+    /// One tensor in floating point.
+    Tensor {
+        /// Whole name.
+        name: String,
+        /// Shape.
+        dims: Vec<u64>,
+    },
+}
+
+/// Collects the parts of one module of a checkpoint.
+struct Parts<'a> {
+    prefix: String,
+    all: &'a mut Vec<Part>,
+}
+
+impl Parts<'_> {
+    fn linear(&mut self, part: &str, outputs: u64, inputs: u64, bias: bool) {
+        let prefix = format!("{}.{part}", self.prefix);
+        self.all.push(Part::Linear { prefix, linear: Linear { outputs, inputs, bias } });
+    }
+
+    fn norm(&mut self, part: &str, width: u64) {
+        self.all.push(Part::Norm { prefix: format!("{}.{part}", self.prefix), width });
+    }
+
+    fn full_attention(&mut self, a: &FullAttention, inputs: u64, hidden: u64) {
+        let (q, kv) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
+        self.linear("self_attn.q_proj", q, inputs, a.qkv_bias);
+        self.linear("self_attn.k_proj", kv, inputs, a.qkv_bias);
+        self.linear("self_attn.v_proj", kv, inputs, a.qkv_bias);
+        self.linear("self_attn.o_proj", hidden, q, a.o_bias);
+        if a.qk_norm {
+            self.norm("self_attn.q_norm", a.head_dim);
+            self.norm("self_attn.k_norm", a.head_dim);
+        }
+    }
+
+    fn gated(&mut self, part: &str, gated: &Gated, hidden: u64) {
+        let (i, bias) = (gated.width, gated.bias);
+        self.linear(&format!("{part}.gate_proj"), i, hidden, bias);
+        self.linear(&format!("{part}.up_proj"), i, hidden, bias);
+        self.linear(&format!("{part}.down_proj"), hidden, i, bias);
+    }
 }
 
 impl Config {
-    /// The seven projections of a layer: q, k, v, o, gate, up, down.
-    pub(crate) fn projections(&self) -> [Projection; 7] {
-        let (h, i) = (self.hidden, self.intermediate);
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let of = |part, outputs, inputs, bias| Projection { part, outputs, inputs, bias };
-        [
-            of("self_attn.q_proj", q, h, self.qkv_bias),
-            of("self_attn.k_proj", kv, h, self.qkv_bias),
-            of("self_attn.v_proj", kv, h, self.qkv_bias),
-            of("self_attn.o_proj", h, q, self.o_bias),
-            of("mlp.gate_proj", i, h, self.mlp_bias),
-            of("mlp.up_proj", i, h, self.mlp_bias),
-            of("mlp.down_proj", h, i, self.mlp_bias),
-        ]
+    /// Everything that the model is made of, a tied head once.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let (h, v) = (self.hidden, self.vocab_size);
+        let mut all = vec![
+            Part::Tensor { name: names::EMBED.to_owned(), dims: vec![v, h] },
+            Part::Norm { prefix: names::FINAL_NORM.to_owned(), width: h },
+        ];
+        if !self.tied {
+            let linear = Linear { outputs: v, inputs: h, bias: false };
+            all.push(Part::Linear { prefix: names::HEAD.to_owned(), linear });
+        }
+        for (i, layer) in self.layers.iter().enumerate() {
+            let mut parts = Parts { prefix: names::layer(i), all: &mut all };
+            parts.norm(names::ATTENTION_NORM, h);
+            match &layer.attention {
+                Attention::Full(a) => parts.full_attention(a, h, h),
+            }
+            parts.norm(names::FEED_FORWARD_NORM, h);
+            match &layer.feed_forward {
+                FeedForward::Dense(gated) => parts.gated("mlp", gated, h),
+            }
+        }
+        all
     }
 
-    /// Every tensor of the model with its shape, a tied head once.
+    /// Every tensor of the model in floating point, with its shape, a tied head once.
     pub fn tensors(&self) -> Vec<(String, Vec<u64>)> {
-        let (h, v) = (self.hidden, self.vocab_size);
-        let mut all =
-            vec![(names::EMBED.to_owned(), vec![v, h]), (names::FINAL_NORM.to_owned(), vec![h])];
-        if !self.tied {
-            all.push((names::HEAD.to_owned(), vec![v, h]));
-        }
-        for layer in 0..self.layers {
-            let mut add = |part: &str, dims: Vec<u64>| all.push((names::layer(layer, part), dims));
-            for norm in ["input_layernorm.weight", "post_attention_layernorm.weight"] {
-                add(norm, vec![h]);
-            }
-            if self.qk_norm {
-                for norm in ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] {
-                    add(norm, vec![self.head_dim]);
+        let mut all = Vec::new();
+        for part in self.parts() {
+            match part {
+                Part::Linear { prefix, linear: Linear { outputs, inputs, bias } } => {
+                    all.push((format!("{prefix}.weight"), vec![outputs, inputs]));
+                    if bias {
+                        all.push((format!("{prefix}.bias"), vec![outputs]));
+                    }
                 }
-            }
-            for p in self.projections() {
-                add(&format!("{}.weight", p.part), vec![p.outputs, p.inputs]);
-                if p.bias {
-                    add(&format!("{}.bias", p.part), vec![p.outputs]);
+                Part::Norm { prefix, width } => {
+                    all.push((format!("{prefix}.weight"), vec![width]));
                 }
+                Part::Tensor { name, dims } => all.push((name, dims)),
             }
         }
         all
@@ -72,7 +130,7 @@ impl Config {
         if name.ends_with("rotary_emb.inv_freq") {
             return Some("rotary frequencies are computed from config.json");
         }
-        (self.tied && name == names::HEAD)
+        (self.tied && name.strip_suffix(".weight") == Some(names::HEAD))
             .then_some("config.json ties the head to the embedding table")
     }
 }

@@ -1,7 +1,11 @@
 //! The supported model families: how each reads its configuration. Adding one starts here.
 
 use crate::{
-    config::{Config, Dense, HeadDim},
+    config::{
+        Config,
+        dense::{llama, qwen2, qwen3},
+        shared::Names,
+    },
     error::ModelError,
     fields::Fields,
 };
@@ -11,7 +15,7 @@ use serde_json::{Value, json};
 struct Family {
     model_type: &'static str,
     architecture: &'static str,
-    parse: fn(Fields, (&'static str, &'static str)) -> Result<Config, ModelError>,
+    parse: fn(Fields, Names) -> Result<Config, ModelError>,
 }
 
 const FAMILIES: &[Family] = &[
@@ -59,41 +63,4 @@ pub(crate) fn parse(mut fields: Fields) -> Result<Config, ModelError> {
             }),
         },
     }
-}
-
-fn qwen2(mut fields: Fields, names: (&'static str, &'static str)) -> Result<Config, ModelError> {
-    full_attention_only(&mut fields)?;
-    fields.only("use_mrope", &json!(false))?;
-    Dense { qkv_bias: true, ..Dense::new(names) }.parse(fields)
-}
-
-fn qwen3(mut fields: Fields, names: (&'static str, &'static str)) -> Result<Config, ModelError> {
-    full_attention_only(&mut fields)?;
-    let bias = fields.flag("attention_bias", false)?;
-    Dense {
-        qkv_bias: bias,
-        o_bias: bias,
-        qk_norm: true,
-        head_dim: HeadDim::Fixed(128),
-        ..Dense::new(names)
-    }
-    .parse(fields)
-}
-
-fn llama(mut fields: Fields, names: (&'static str, &'static str)) -> Result<Config, ModelError> {
-    let bias = fields.flag("attention_bias", false)?;
-    let mlp_bias = fields.flag("mlp_bias", false)?;
-    fields.only("pretraining_tp", &json!(1))?;
-    fields.only("is_llama_config", &json!(true))?;
-    Dense { qkv_bias: bias, o_bias: bias, mlp_bias, kv_heads_optional: true, ..Dense::new(names) }
-        .parse(fields)
-}
-
-/// Takes the sliding-window keys of the Qwen families. Their window applies only where
-/// `use_sliding_window` is true, so the other two keys say nothing while it is not.
-fn full_attention_only(fields: &mut Fields) -> Result<(), ModelError> {
-    fields.only("use_sliding_window", &json!(false))?;
-    fields.take("sliding_window");
-    fields.take("max_window_layers");
-    Ok(())
 }

@@ -23,14 +23,6 @@ pub struct ModelInfo {
     pub hidden: u64,
     /// Decoder layers.
     pub layers: u64,
-    /// Query heads.
-    pub heads: u64,
-    /// Key and value heads.
-    pub kv_heads: u64,
-    /// Channels of a head.
-    pub head_dim: u64,
-    /// Width between the halves of the feed-forward block.
-    pub intermediate: u64,
     /// Stored numbers that the model uses; a tied head counts once.
     pub parameters: u64,
     /// Element type that most parameters are stored in.

@@ -5,6 +5,7 @@
 mod support;
 
 use ir::RopeScaling;
+use precast_models::{Attention, FeedForward};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use support::{llama_config, llama_with, parsed};
@@ -96,7 +97,13 @@ fn families_differ_in_biases_norms_and_defaults() {
             config[key] = value.clone();
         }
         let c = parsed(&config).unwrap();
-        (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm, c.head_dim, c.kv_heads)
+        let (Attention::Full(a), FeedForward::Dense(f)) =
+            (&c.layers[0].attention, &c.layers[0].feed_forward)
+        else {
+            panic!("{c:?}")
+        };
+        assert!(c.layers.iter().all(|l| *l == c.layers[0]));
+        (a.qkv_bias, a.o_bias, f.bias, a.qk_norm, a.head_dim, a.kv_heads)
     };
     let no_head_dim = || json!({ "head_dim": null });
     let qwen2 = of("qwen2", "Qwen2ForCausalLM", no_head_dim());

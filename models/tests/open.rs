@@ -5,7 +5,7 @@
 mod support;
 
 use ir::DType;
-use precast_models::{Checkpoint, ModelInfo};
+use precast_models::{Attention, Checkpoint, ModelInfo};
 use proptest::prelude::*;
 use serde_json::json;
 use std::fs;
@@ -26,17 +26,16 @@ fn fixtures_open_with_their_facts() {
         eos_token_ids: vec![480, 478],
         hidden: 96,
         layers: 3,
-        heads: 6,
-        kv_heads: 2,
-        head_dim: 16,
-        intermediate: 160,
         parameters: 262_272,
         dtype: DType::BF16,
     };
     assert_eq!(qwen2.info(), &expected);
     let qwen3 = Checkpoint::open(fixture("qwen3")).unwrap();
-    assert_eq!((qwen3.info().layers, qwen3.info().head_dim), (7, 16));
-    assert!(!qwen3.config().tied && qwen3.config().qk_norm);
+    assert_eq!(qwen3.info().layers, 7);
+    let Attention::Full(attention) = &qwen3.config().layers[0].attention else {
+        panic!("{:?}", qwen3.config());
+    };
+    assert!(!qwen3.config().tied && attention.qk_norm && attention.head_dim == 16);
     let demo = Checkpoint::open(fixture("../../demo")).unwrap();
     assert_eq!(demo.info().parameters, 2_558_784);
     assert_eq!(demo.info().eos_token_ids, [1023]);

@@ -6,7 +6,7 @@ use ir::{
     Bindings, DType, Module, Symbol,
     interp::{self, Tensor},
 };
-use precast_models::{BuildOptions, Checkpoint, build};
+use precast_models::{Attention, BuildOptions, Checkpoint, build};
 use std::collections::HashMap;
 use tensor::WeightSource;
 
@@ -61,11 +61,12 @@ impl Session {
             Tensor::new(dtype, dims, poison)
         };
         let block_tokens = options.kv_block_tokens as usize;
-        let dims = vec![BLOCKS, 2, c.kv_heads as usize, block_tokens, c.head_dim as usize];
+        let Attention::Full(a) = &c.layers[0].attention else { panic!("{c:?}") };
+        let dims = vec![BLOCKS, 2, a.kv_heads as usize, block_tokens, a.head_dim as usize];
         Self {
             module: build(checkpoint, options),
             weights,
-            kv: vec![state(options.kv_dtype, dims); c.layers as usize],
+            kv: vec![state(options.kv_dtype, dims); c.layers.len()],
             hidden: state(options.precision.activations, vec![HIDDEN_ROWS, c.hidden as usize]),
             block_tokens,
             length: 0,

@@ -1,0 +1,218 @@
+//! A decoder as primitive ops: `@decode`, `@prefill` and `@head`.
+
+mod attention;
+mod feed_forward;
+mod linear;
+mod step;
+
+use crate::{checkpoint::Checkpoint, config::Config, expected::names, source::SafetensorsSource};
+use ir::{DType, Dim, Func, Module, Op, TensorType, ValueId, op::Dims};
+use std::collections::BTreeMap;
+use step::Step;
+use tensor::WeightSource;
+
+/// Element types of a built model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Precision {
+    /// Of matrices and of what multiplies them: norm outputs, attention outputs, the gated half of
+    /// the feed-forward block.
+    pub weights: DType,
+    /// Of the residual stream, of matrix products, and of queries, keys and values.
+    pub activations: DType,
+}
+
+/// What a checkpoint leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuildOptions {
+    /// Element types.
+    pub precision: Precision,
+    /// Element type of the KV cache.
+    pub kv_dtype: DType,
+    /// Tokens in a block of the KV cache.
+    pub kv_block_tokens: u64,
+}
+
+/// The model of `checkpoint` as primitive ops over the symbols `T` (rows of the step), `W` (width
+/// of the block table in blocks), `NB` (blocks of the KV cache) and `R` (rows of the hidden-state
+/// memory).
+///
+/// - `@decode(token_ids i32[T], positions i32[T], slots i32[T], block_table i32[T,W], kv.0 ..)`
+///   returns `logits f32[T,V]`, `argmax i32[T]` and the last version of each cache.
+/// - `@prefill(token_ids i32[T], positions i32[T], slots i32[T], block_table i32[1,W], kv.0 ..,
+///   hidden)` stores the residual stream before the final norm in the first `T` rows of `hidden`, a
+///   state `[R,H]` of the activation type, and returns the caches and `hidden`.
+/// - `@head(rows i32[T], hidden)` returns `logits f32[T,V]` and `argmax i32[T]` of rows of `hidden`.
+///
+/// A cache is a state `kv_dtype[NB,2,kv_heads,kv_block_tokens,head_dim]`, one for each layer.
+/// Weights keep their stored type; a `cast` follows where another is wanted.
+///
+/// # Panics
+/// When an element type in `options` is not floating point or `kv_block_tokens` is 0.
+pub fn build(checkpoint: &Checkpoint, options: &BuildOptions) -> Module {
+    let Precision { weights, activations } = options.precision;
+    assert!(
+        [weights, activations, options.kv_dtype].iter().all(|t| t.is_float()),
+        "a model is built in floating point, not {options:?}"
+    );
+    assert!(options.kv_block_tokens > 0, "a cache block holds tokens");
+    Module {
+        funcs: vec![
+            decode(checkpoint, options),
+            prefill(checkpoint, options),
+            head(checkpoint, options),
+        ],
+    }
+}
+
+fn decode(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
+    let mut b = Builder::new("decode", checkpoint, options);
+    let mut step = b.step_params(Dim::sym("T"));
+    let x = b.layers(&mut step);
+    let mut results = b.final_norm_and_head(x);
+    results.extend(step.states.values());
+    b.f.set_results(results);
+    b.f
+}
+
+fn prefill(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
+    let mut b = Builder::new("prefill", checkpoint, options);
+    let mut step = b.step_params(Dim::Const(1));
+    let hidden = b.hidden_param();
+    let x = b.layers(&mut step);
+    let hidden = b.op(Op::StoreRows {}, &[hidden, x], "hidden.out");
+    let mut results: Vec<ValueId> = step.states.values().collect();
+    results.push(hidden);
+    b.f.set_results(results);
+    b.f
+}
+
+fn head(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
+    let mut b = Builder::new("head", checkpoint, options);
+    let rows = b.f.param("rows", TensorType::new(DType::I32, [Dim::sym("T")]));
+    let hidden = b.hidden_param();
+    let x = b.op(Op::GatherRows {}, &[hidden, rows], "x");
+    let results = b.final_norm_and_head(x);
+    b.f.set_results(results);
+    b.f
+}
+
+/// A function under construction.
+struct Builder<'a> {
+    f: Func,
+    config: &'a Config,
+    source: &'a SafetensorsSource,
+    options: &'a BuildOptions,
+    /// Weights in the types they were asked for, so that a tied head reuses the embedding's cast.
+    casts: BTreeMap<(ValueId, DType), ValueId>,
+}
+
+/// A layer under construction: where its tensors are stored, what its values are called.
+struct Place {
+    /// Number among the layers, which its states carry.
+    layer: usize,
+    /// Prefix of its tensors: `model.layers.3`.
+    stored: String,
+    /// Prefix of its values: `layers.3`.
+    name: String,
+}
+
+impl Place {
+    fn layer(layer: usize) -> Self {
+        Self { layer, stored: names::layer(layer), name: format!("layers.{layer}") }
+    }
+
+    /// Name of the tensors of `part`.
+    fn stored(&self, part: &str) -> String {
+        format!("{}.{part}", self.stored)
+    }
+
+    /// Name of a value.
+    fn name(&self, part: &str) -> String {
+        format!("{}.{part}", self.name)
+    }
+}
+
+impl<'a> Builder<'a> {
+    fn new(name: &str, checkpoint: &'a Checkpoint, options: &'a BuildOptions) -> Self {
+        Self {
+            f: Func::new(name),
+            config: checkpoint.config(),
+            source: checkpoint.source(),
+            options,
+            casts: BTreeMap::new(),
+        }
+    }
+
+    /// The first result of a new node.
+    fn op(&mut self, op: Op, args: &[ValueId], name: &str) -> ValueId {
+        let node = self.f.append(op, args, name).expect("a checked configuration gives typed ops");
+        self.f.nodes[node].outs[0]
+    }
+
+    fn cast(&mut self, x: ValueId, to: DType, name: &str) -> ValueId {
+        if self.f.values[x].ty.dtype == to { x } else { self.op(Op::Cast { to }, &[x], name) }
+    }
+
+    /// Length of the last axis of `x`.
+    fn columns(&self, x: ValueId) -> u64 {
+        let last = self.f.values[x].ty.dims.last().and_then(Dim::as_const);
+        last.expect("the last axis of an activation is a number")
+    }
+
+    /// `x` as `[T, dims..]`.
+    fn reshape(&mut self, x: ValueId, dims: &[u64], name: &str) -> ValueId {
+        let mut all = vec![Dim::sym("T")];
+        all.extend(dims.iter().copied().map(Dim::Const));
+        self.op(Op::Reshape { dims: Dims(all) }, &[x], name)
+    }
+
+    /// Checkpoint tensor `name` as it is stored.
+    fn stored(&mut self, name: &str) -> ValueId {
+        let info = self.source.info(name).expect("opening the checkpoint found every tensor");
+        let dims = info.dims.iter().copied().map(Dim::Const);
+        self.f.weight(name, TensorType::new(info.dtype, dims))
+    }
+
+    /// Checkpoint tensor `name` in element type `dtype`.
+    fn weight(&mut self, name: &str, dtype: DType) -> ValueId {
+        let stored = self.stored(name);
+        if let Some(&known) = self.casts.get(&(stored, dtype)) {
+            return known;
+        }
+        let cast = self.cast(stored, dtype, &format!("{name}.{dtype}"));
+        self.casts.insert((stored, dtype), cast);
+        cast
+    }
+
+    fn hidden_param(&mut self) -> ValueId {
+        let dims = [Dim::sym("R"), Dim::Const(self.config.hidden)];
+        self.f.param("hidden", TensorType::state(self.options.precision.activations, dims))
+    }
+
+    /// Embedding and every layer: the residual stream before the final norm.
+    fn layers(&mut self, step: &mut Step) -> ValueId {
+        let Precision { weights, activations } = self.options.precision;
+        let table = self.weight(names::EMBED, weights);
+        let mut x = self.op(Op::Embed { out: activations }, &[step.token_ids, table], "x");
+        self.rope_table(step);
+        for (layer, spec) in self.config.layers.iter().enumerate() {
+            let place = Place::layer(layer);
+            x = self.attention(&place, &spec.attention, x, step);
+            x = self.feed_forward(&place, &spec.feed_forward, x);
+        }
+        x
+    }
+
+    fn final_norm_and_head(&mut self, x: ValueId) -> Vec<ValueId> {
+        let normed = self.norm(names::FINAL_NORM, x, self.options.precision.weights, "final_norm");
+        let logits = self.head(normed);
+        let argmax = self.op(Op::Argmax {}, &[logits], "argmax");
+        vec![logits, argmax]
+    }
+
+    /// The norm whose weight is `{prefix}.weight`, over the last axis of `x`.
+    fn norm(&mut self, prefix: &str, x: ValueId, out: DType, name: &str) -> ValueId {
+        let weight = self.weight(&format!("{prefix}.weight"), DType::F32);
+        self.op(Op::RmsNorm { eps: self.config.rms_norm_eps, out }, &[x, weight], name)
+    }
+}

@@ -1,0 +1,116 @@
+//! A parsed `config.json`: what the model computes, part by part, without the name of a family.
+
+pub(crate) mod dense;
+pub(crate) mod shared;
+
+use crate::{error::ModelError, family, fields::Fields};
+use ir::RopeSpec;
+use std::path::Path;
+
+/// What a decoder computes: every number is checked and every flag is acted on.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Config {
+    /// `model_type` of the family.
+    pub model_type: &'static str,
+    /// `architectures[0]` of the family.
+    pub architecture: &'static str,
+    /// Width of the residual stream.
+    pub hidden: u64,
+    /// Rows of the embedding.
+    pub vocab_size: u64,
+    /// Longest context in tokens.
+    pub max_context: u64,
+    /// Added to the mean square under the root of every norm of the residual stream.
+    pub rms_norm_eps: f32,
+    /// Rotary embedding of every layer that has positions; `dim` channels of a head are rotated.
+    pub rope: RopeSpec,
+    /// Whether the head is the embedding table.
+    pub tied: bool,
+    /// Ids that end a text; those of `generation_config.json` go before these.
+    pub eos_token_ids: Vec<u32>,
+    /// Decoder layers in order.
+    pub layers: Vec<Layer>,
+}
+
+/// A decoder layer: `a = x + Attention(N(x))`, then `a + FeedForward(N(a))`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// What mixes tokens.
+    pub attention: Attention,
+    /// What transforms each.
+    pub feed_forward: FeedForward,
+}
+
+/// What mixes tokens in a layer.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Attention {
+    /// Softmax attention over keys and values of heads.
+    Full(FullAttention),
+}
+
+/// Softmax attention with grouped heads, scores scaled by `head_dim^-0.5`, rotary embedding in
+/// half-split layout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FullAttention {
+    /// Query heads.
+    pub heads: u64,
+    /// Key and value heads, a divisor of `heads`.
+    pub kv_heads: u64,
+    /// Channels of a head, even.
+    pub head_dim: u64,
+    /// Whether q, k and v projections have a bias.
+    pub qkv_bias: bool,
+    /// Whether the output projection has one.
+    pub o_bias: bool,
+    /// Whether q and k are normalised per head before rotation.
+    pub qk_norm: bool,
+}
+
+/// What transforms each token in a layer.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum FeedForward {
+    /// One gated block.
+    Dense(Gated),
+}
+
+/// A gated block: `(silu(x gate^T) * (x up^T)) down^T`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gated {
+    /// Channels between the two halves.
+    pub width: u64,
+    /// Whether the three projections have a bias.
+    pub bias: bool,
+}
+
+/// A projection as a checkpoint stores it: `weight [outputs,inputs]` and perhaps `bias [outputs]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear {
+    /// Rows of the weight.
+    pub outputs: u64,
+    /// Columns of the weight.
+    pub inputs: u64,
+    /// Whether a bias is added.
+    pub bias: bool,
+}
+
+impl Config {
+    /// Reads a `config.json`.
+    ///
+    /// # Errors
+    /// [`ModelError`] when the file cannot be read, names an unknown model, lacks a key, or holds a
+    /// key or value that is not supported.
+    pub fn read(path: &Path) -> Result<Self, ModelError> {
+        family::parse(Fields::read(path)?)
+    }
+
+    /// [`Config::read`] of `text`; `path` is for errors.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, ModelError> {
+        family::parse(Fields::parse(path, text)?)
+    }
+}
