@@ -17,7 +17,7 @@ pub use codec::FORMAT_VERSION;
 pub use error::ArtifactError;
 pub use manifest::{
     Bucket, BuildTarget, FileEntry, Kv, Manifest, Memory, Model, PlanEntry, Provenance, Recorded,
-    RecordedToken, StateEntry, WeightEntry,
+    RecordedToken, SequenceMemory, StateEntry, WeightEntry, WindowMemory,
 };
 pub use plan::{BufferRef, Phase, Placement, Plan, Port, Scalar, Space, Step};
 pub use read::Artifact;
