@@ -1,6 +1,6 @@
 //! The tensors that a configuration calls for.
 
-use crate::config::{Attention, Config, FeedForward, FullAttention, Gated, Linear};
+use crate::config::{Attention, Config, Experts, FeedForward, FullAttention, Gated, Linear};
 
 /// Names of tensors, spelled once for the loader and the builder.
 pub(crate) mod names {
@@ -9,6 +9,11 @@ pub(crate) mod names {
     pub(crate) const HEAD: &str = "lm_head";
     pub(crate) const ATTENTION_NORM: &str = "input_layernorm";
     pub(crate) const FEED_FORWARD_NORM: &str = "post_attention_layernorm";
+
+    /// Expert `e` of a layer.
+    pub(crate) fn expert(e: u64) -> String {
+        format!("mlp.experts.{e}")
+    }
 
     /// `model.layers.{layer}`.
     pub(crate) fn layer(layer: usize) -> String {
@@ -77,6 +82,14 @@ impl Parts<'_> {
         self.linear(&format!("{part}.up_proj"), i, hidden, bias);
         self.linear(&format!("{part}.down_proj"), hidden, i, bias);
     }
+
+    fn experts(&mut self, experts: &Experts, hidden: u64) {
+        self.linear("mlp.gate", experts.count, hidden, false);
+        let expert = Gated { width: experts.width, bias: false };
+        for e in 0..experts.count {
+            self.gated(&names::expert(e), &expert, hidden);
+        }
+    }
 }
 
 impl Config {
@@ -100,6 +113,7 @@ impl Config {
             parts.norm(names::FEED_FORWARD_NORM, h);
             match &layer.feed_forward {
                 FeedForward::Dense(gated) => parts.gated("mlp", gated, h),
+                FeedForward::Experts(experts) => parts.experts(experts, h),
             }
         }
         all

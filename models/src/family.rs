@@ -4,6 +4,7 @@ use crate::{
     config::{
         Config,
         dense::{llama, qwen2, qwen3},
+        qwen3_moe::qwen3_moe,
         shared::Names,
     },
     error::ModelError,
@@ -22,6 +23,7 @@ const FAMILIES: &[Family] = &[
     Family { model_type: "qwen2", architecture: "Qwen2ForCausalLM", parse: qwen2 },
     Family { model_type: "qwen3", architecture: "Qwen3ForCausalLM", parse: qwen3 },
     Family { model_type: "llama", architecture: "LlamaForCausalLM", parse: llama },
+    Family { model_type: "qwen3_moe", architecture: "Qwen3MoeForCausalLM", parse: qwen3_moe },
 ];
 
 /// What `architectures[0]` of a `config.json` may be.

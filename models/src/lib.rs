@@ -20,7 +20,7 @@ mod source;
 
 pub use build::{BuildOptions, Precision, build};
 pub use checkpoint::{Checkpoint, Ignored};
-pub use config::{Attention, Config, FeedForward, FullAttention, Gated, Layer, Linear};
+pub use config::{Attention, Config, Experts, FeedForward, FullAttention, Gated, Layer, Linear};
 pub use error::{ModelError, TensorProblem};
 pub use family::supported_architectures;
 pub use info::ModelInfo;

@@ -66,6 +66,25 @@ fn functions_have_the_promised_interface() {
     assert_eq!(results, ["logits f32[T,512]", "argmax i32[T]"]);
 }
 
+/// Every tensor of a checkpoint is read by some function, and every function is sound.
+#[test]
+fn checkpoints_of_every_family_build() {
+    for name in ["qwen2", "qwen3", "qwen3_moe"] {
+        let checkpoint = Checkpoint::open(fixture(name)).unwrap();
+        for options in [F32, BF16] {
+            let module = build(&checkpoint, &options);
+            sound(&module);
+            for tensor in checkpoint.source().tensors() {
+                let read = module
+                    .funcs
+                    .iter()
+                    .any(|f| f.weight_of(&tensor.name).is_some_and(|w| f.uses(w) > 0));
+                assert!(read, "{name}: {}", tensor.name);
+            }
+        }
+    }
+}
+
 fn casts(module: &Module) -> usize {
     let is_cast =
         |f: &Func| f.order.iter().filter(|&&n| matches!(f.nodes[n].op, Op::Cast { .. })).count();

@@ -20,6 +20,7 @@ impl Builder<'_> {
         let normed = self.norm(&prefix, x, weights, &place.name("mlp_norm"));
         let y = match spec {
             FeedForward::Dense(gated) => self.gated(place, "mlp", gated, normed),
+            FeedForward::Experts(experts) => self.experts(place, experts, normed),
         };
         self.op(Op::Add {}, &[x, y], &place.name("out"))
     }

@@ -1,6 +1,6 @@
 //! Projections: the one place that turns what a checkpoint stores for them into ops.
 
-use super::{Builder, Precision};
+use super::{Builder, Precision, experts::Pairs};
 use crate::{config::Linear, expected::names};
 use ir::{DType, Dim, Op, ValueId, op::Dims};
 
@@ -48,6 +48,26 @@ impl Builder<'_> {
         self.op(Op::AddBias {}, &[y, bias], &format!("{name}_biased"))
     }
 
+    /// Every pair of a token and an expert through the projection of its expert, `prefixes[e]`, all
+    /// of shape `linear` and without bias: `[T,k,outputs]` of the activation type from `x [T,inputs]`
+    /// or `[T,k,inputs]`.
+    pub(super) fn expert_linear(
+        &mut self,
+        prefixes: &[String],
+        x: ValueId,
+        pairs: Pairs,
+        linear: Linear,
+        name: &str,
+    ) -> ValueId {
+        assert!(!linear.bias, "experts that are stored one by one have no bias");
+        let Precision { weights, activations } = self.options.precision;
+        let parts: Vec<ValueId> =
+            prefixes.iter().map(|p| self.weight(&format!("{p}.weight"), weights)).collect();
+        let weight = self.op(Op::Stack {}, &parts, &format!("{name}.weight"));
+        let args = [x, pairs.order, pairs.starts, weight];
+        self.op(Op::GroupedMatmul { out: activations }, &args, name)
+    }
+
     /// Rows `choice` of a constant `[N]` or `[N,K]`.
     pub(super) fn rows(&mut self, w: ValueId, choice: &[Rows], name: &str) -> ValueId {
         let dims = self.f.values[w].ty.dims.clone();
@@ -56,6 +76,10 @@ impl Builder<'_> {
             let run = all / rows.groups;
             if (rows.start, rows.len) == (0, run) {
                 return w;
+            }
+            if rows.groups == 1 {
+                let slice = Op::Slice { axis: 0, start: rows.start, len: rows.len };
+                return b.op(slice, &[w], &format!("{name}.rows"));
             }
             let with = |lead: &[u64]| {
                 let lead = lead.iter().copied().map(Dim::Const);

@@ -1,6 +1,7 @@
 //! A decoder as primitive ops: `@decode`, `@prefill` and `@head`.
 
 mod attention;
+mod experts;
 mod feed_forward;
 mod linear;
 mod step;
@@ -147,6 +148,17 @@ impl<'a> Builder<'a> {
     fn op(&mut self, op: Op, args: &[ValueId], name: &str) -> ValueId {
         let node = self.f.append(op, args, name).expect("a checked configuration gives typed ops");
         self.f.nodes[node].outs[0]
+    }
+
+    /// The results of a new node, called `names`.
+    fn ops<const N: usize>(&mut self, op: Op, args: &[ValueId], names: [&str; N]) -> [ValueId; N] {
+        let node = self.f.append(op, args, "").expect("a checked configuration gives typed ops");
+        let outs = self.f.nodes[node].outs.clone();
+        let outs = <[ValueId; N]>::try_from(outs).expect("a name for each result");
+        for (&out, name) in outs.iter().zip(names) {
+            self.f.rename(out, name);
+        }
+        outs
     }
 
     fn cast(&mut self, x: ValueId, to: DType, name: &str) -> ValueId {

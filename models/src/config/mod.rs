@@ -1,10 +1,11 @@
 //! A parsed `config.json`: what the model computes, part by part, without the name of a family.
 
 pub(crate) mod dense;
+pub(crate) mod qwen3_moe;
 pub(crate) mod shared;
 
 use crate::{error::ModelError, family, fields::Fields};
-use ir::RopeSpec;
+use ir::{RopeSpec, RouteSpec};
 use std::path::Path;
 
 /// What a decoder computes: every number is checked and every flag is acted on.
@@ -74,6 +75,8 @@ pub struct FullAttention {
 pub enum FeedForward {
     /// One gated block.
     Dense(Gated),
+    /// Some of many gated blocks, chosen for each token.
+    Experts(Experts),
 }
 
 /// A gated block: `(silu(x gate^T) * (x up^T)) down^T`.
@@ -83,6 +86,17 @@ pub struct Gated {
     pub width: u64,
     /// Whether the three projections have a bias.
     pub bias: bool,
+}
+
+/// Gated blocks of which a router chooses some for each token, and their weighted sum.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experts {
+    /// How many there are.
+    pub count: u64,
+    /// Channels between the two halves of each.
+    pub width: u64,
+    /// How the router chooses.
+    pub route: RouteSpec,
 }
 
 /// A projection as a checkpoint stores it: `weight [outputs,inputs]` and perhaps `bias [outputs]`.

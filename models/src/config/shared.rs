@@ -2,6 +2,7 @@
 
 use super::{Config, Layer};
 use crate::{error::ModelError, fields::Fields, rope};
+use ir::RouteSpec;
 use serde_json::{Value, json};
 
 /// Keys that cannot change what the model computes.
@@ -16,12 +17,14 @@ const IGNORABLE: &[&str] = &[
     "attention_dropout",
     "initializer_range",
     "neftune_noise_alpha",
+    "router_aux_loss_coef",
     // How the library would run it.
     "_attn_implementation",
     "_attn_implementation_autoset",
     "attn_implementation",
     "output_attentions",
     "output_hidden_states",
+    "output_router_logits",
     "return_dict",
     "use_cache",
     "use_bfloat16",
@@ -47,6 +50,7 @@ pub(crate) const MAX_LAYERS: u64 = 1 << 10;
 pub(crate) const MAX_HEADS: u64 = 1 << 11;
 pub(crate) const MAX_HEAD_DIM: u64 = 1 << 11;
 pub(crate) const MAX_VOCAB: u64 = 1 << 22;
+pub(crate) const MAX_EXPERTS: u64 = 1 << 12;
 
 /// `model_type` and `architectures[0]` of a family.
 pub(crate) type Names = (&'static str, &'static str);
@@ -170,6 +174,43 @@ pub(crate) fn take_layer_types(
         fields.unsupported("layer_types", &types, &supported)
     })?;
     Ok(Some(names))
+}
+
+/// Takes the keys that say which layers have experts: `decoder_sparse_step` and
+/// `mlp_only_layers`. One entry for each layer, `true` for experts.
+pub(crate) fn take_sparse_layers(
+    fields: &mut Fields,
+    layers: u64,
+) -> Result<Vec<bool>, ModelError> {
+    let step = fields.opt_count("decoder_sparse_step", MAX_LAYERS)?.unwrap_or(1);
+    let dense = match fields.take("mlp_only_layers") {
+        None => Vec::new(),
+        Some(list) => {
+            let index = |v: &Value| v.as_u64().filter(|&i| i < layers);
+            let indices = list.as_array().map(|l| l.iter().map(index).collect::<Option<Vec<_>>>());
+            indices.flatten().ok_or_else(|| {
+                let supported = format!("a list of layers below {layers}");
+                fields.unsupported("mlp_only_layers", &list, &supported)
+            })?
+        }
+    };
+    Ok((0..layers).map(|i| (i + 1).is_multiple_of(step) && !dense.contains(&i)).collect())
+}
+
+/// Takes `key` experts for each token; `spec` says how they are chosen from `experts`.
+pub(crate) fn take_route(
+    fields: &mut Fields,
+    key: &str,
+    experts: u64,
+    spec: RouteSpec,
+) -> Result<RouteSpec, ModelError> {
+    let k = fields.count(key, MAX_EXPERTS)?;
+    let route = RouteSpec { k, ..spec };
+    if !route.fits(experts) {
+        let supported = format!("numbers that {experts} experts allow");
+        return Err(fields.unsupported(key, &json!(k), &supported));
+    }
+    Ok(route)
 }
 
 /// Takes the sliding-window keys of the Qwen families. Their window applies only where
