@@ -8,11 +8,12 @@ use crate::{
     op::{Op, TypeError},
     types::{Dim, TensorType},
 };
-use tensor::DType;
+use tensor::{DType, Layout};
 
 impl Op {
     /// The function in primitive ops that this fused op stands for: its parameters are the operands,
-    /// its results the results. `None` for a primitive op.
+    /// its results the results. Parameters have no layout, which moves no element. `None` for a
+    /// primitive op.
     ///
     /// # Errors
     /// [`TypeError`] when the operands break the typing rule of a part.
@@ -24,7 +25,7 @@ impl Op {
         self.infer(operands)?;
         let mut body = Body { func: Func::new(self.mnemonic()), args: Vec::new() };
         for (i, ty) in operands.iter().enumerate() {
-            let arg = body.func.param(&format!("arg{i}"), (*ty).clone());
+            let arg = body.func.param(&format!("arg{i}"), ty.with_layout(Layout::Nd));
             body.args.push(arg);
         }
         let results = match self {
@@ -43,6 +44,15 @@ impl Op {
                 let logits = body.op(Op::Matmul { out: DType::F32 }, &args)?;
                 vec![logits, body.op(Op::Argmax {}, &[logits])?]
             }
+            Op::DequantMatmul { group, out } => {
+                let weight = body.dequantize(*group, body.args[1], body.args[2])?;
+                vec![body.op(Op::Matmul { out: *out }, &[body.args[0], weight])?]
+            }
+            Op::GroupedDequantMatmul { group, out } => {
+                let weight = body.dequantize(*group, body.args[3], body.args[4])?;
+                let args = [body.args[0], body.args[1], body.args[2], weight];
+                vec![body.op(Op::GroupedMatmul { out: *out }, &args)?]
+            }
             _ => unreachable!("every fused op has a body"),
         };
         body.func.set_results(results);
@@ -59,6 +69,16 @@ impl Body {
     fn op(&mut self, op: Op, args: &[ValueId]) -> Result<ValueId, TypeError> {
         let node = self.func.append(op, args, "")?;
         Ok(self.func.nodes[node].outs[0])
+    }
+
+    /// The values of a weight in f32.
+    fn dequantize(
+        &mut self,
+        group: u64,
+        codes: ValueId,
+        scale: ValueId,
+    ) -> Result<ValueId, TypeError> {
+        self.op(Op::Dequantize { group, out: DType::F32 }, &[codes, scale])
     }
 
     fn add_rms_norm(&mut self, eps: f32, out: DType) -> Result<Vec<ValueId>, TypeError> {
@@ -115,6 +135,23 @@ mod tests {
             (Op::MatmulSiluMul { block: 2, out }, vec![&deep, &weight]),
             (Op::MatmulArgmax {}, vec![&x, &weight]),
         ];
+        let codes = TensorType::new(DType::I8, [12, 8].map(Dim::Const));
+        let (scale, pairs) =
+            (f32s(&["12", "2"]), TensorType::new(DType::I32, [4, 2].map(Dim::Const)));
+        let starts = TensorType::new(DType::I32, [Dim::Const(4)]);
+        let stack = codes.with_dims([3, 12, 8].map(Dim::Const));
+        let (rows, stack_scale) = (f32s(&["4", "8"]), f32s(&["3", "12", "2"]));
+        let panels = |t: &TensorType| t.with_layout(Layout::Panels);
+        let (codes_panels, scale_panels) = (panels(&codes), panels(&scale));
+        let more: Vec<(Op, Vec<&TensorType>)> = vec![
+            (Op::DequantMatmul { group: 4, out }, vec![&x, &codes, &scale]),
+            (Op::DequantMatmul { group: 4, out }, vec![&x, &codes_panels, &scale_panels]),
+            (
+                Op::GroupedDequantMatmul { group: 4, out },
+                vec![&rows, &pairs, &starts, &stack, &stack_scale],
+            ),
+        ];
+        let cases = cases.into_iter().chain(more);
         let bias = f32s(&["12"]);
         for (op, mut operands) in cases {
             if matches!(op, Op::MatmulBias { .. }) {

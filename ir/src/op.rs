@@ -405,14 +405,18 @@ define_ops! {
         one(parts[0].with_dims(dims))
     }
 
-    /// Rows of two equal matrices in alternating blocks: `block` of `a`, `block` of `b`, and so on.
+    /// Rows (of the last axis) of two equal tensors `[..,N,K]` in alternating blocks along the axis
+    /// before it: `block` of `a`, `block` of `b`, and so on: `[..,2N,K]`.
     Interleave = "interleave"(a, b) { block: u64 } infer {
-        ensure(a == b && a.rank() == 2, "operands must be matrices of one type", b)?;
-        let rows = a.dims[0].as_const();
+        ensure(a == b && a.rank() >= 2, "operands must be matrices, or stacks of them, of one type", b)?;
+        let axis = a.rank() - 2;
+        let rows = a.dims[axis].as_const();
         ensure(*block > 0 && rows.is_some_and(|n| n % block == 0), "rows must be a multiple of the block", a)?;
         let doubled = rows.and_then(|n| n.checked_mul(2));
         ensure(doubled.is_some(), "rows must fit 64 bits twice", a)?;
-        one(a.with_dims([Dim::Const(doubled.unwrap_or_default()), a.dims[1].clone()]))
+        let mut dims = a.dims.clone();
+        dims[axis] = Dim::Const(doubled.unwrap_or_default());
+        one(a.with_dims(dims))
     }
 
     /// The same matrix in another layout.

@@ -142,6 +142,26 @@ proptest! {
     }
 }
 
+/// `tests/filetests/ops` holds functions that verify, as the printer writes them below their first
+/// line, which says what they are.
+#[test]
+fn op_files_verify_and_print_as_they_are() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/filetests/ops");
+    let mut files = 0;
+    for entry in fs::read_dir(folder).expect("the op files") {
+        let path = entry.expect("a file").path();
+        let text = fs::read_to_string(&path).expect("UTF-8");
+        let module = text::parse(&path.to_string_lossy(), &text).unwrap_or_else(|e| panic!("{e}"));
+        for func in &module.funcs {
+            func.verify().unwrap_or_else(|e| panic!("{}: {e:?}", path.display()));
+        }
+        let body = text.split_once('\n').map(|(_, rest)| rest);
+        assert_eq!(Some(text::print_module(&module).as_str()), body, "{}", path.display());
+        files += 1;
+    }
+    assert!(files >= 5);
+}
+
 /// Every mnemonic occurs in the corpus, so that the properties above reach every op.
 #[test]
 fn the_corpus_has_every_op() {

@@ -12,9 +12,7 @@ pub(super) fn add_bias(x: &Tensor, bias: &Tensor) -> Vec<f64> {
 
 /// `weight` holds one row per output.
 pub(super) fn matmul(x: &Tensor, weight: &Tensor) -> Vec<f64> {
-    x.rows()
-        .flat_map(|row| weight.rows().map(|w| row.iter().zip(w).map(|(x, w)| x * w).sum()))
-        .collect()
+    x.rows().flat_map(|row| weight.rows().map(|w| dot(row, w))).collect()
 }
 
 pub(super) fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Vec<f64> {
@@ -33,4 +31,56 @@ pub(super) fn argmax(x: &Tensor) -> Vec<f64> {
         (0..row.len()).fold(0, larger) as f64
     };
     x.rows().map(best).collect()
+}
+
+/// One factor for each row.
+pub(super) fn scale_rows(x: &Tensor, scale: &Tensor) -> Vec<f64> {
+    x.rows().zip(scale.data()).flat_map(|(row, s)| row.iter().map(move |x| x * s)).collect()
+}
+
+/// `weight` holds a matrix for each head, with one row per output.
+pub(super) fn head_matmul(x: &Tensor, weight: &Tensor) -> Vec<f64> {
+    let (heads, outputs) = (weight.dims()[0], weight.dims()[1]);
+    let weights: Vec<&[f64]> = weight.rows().collect();
+    let row_of = |(i, row): (usize, _)| {
+        let of_head = &weights[i % heads * outputs..][..outputs];
+        of_head.iter().map(move |w| dot(row, w))
+    };
+    x.rows().enumerate().flat_map(row_of).collect()
+}
+
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+pub(super) fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Vec<f64> {
+    x.rows()
+        .flat_map(|row| {
+            let mean = row.iter().sum::<f64>() / row.len() as f64;
+            let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / row.len() as f64;
+            let scale = (variance + eps).sqrt().recip();
+            let parameters = weight.data().iter().zip(bias.data());
+            row.iter().zip(parameters).map(move |(x, (w, b))| w * (x - mean) * scale + b)
+        })
+        .collect()
+}
+
+pub(super) fn l2_norm(x: &Tensor, eps: f64, scale: f64) -> Vec<f64> {
+    x.rows()
+        .flat_map(|row| {
+            let factor = scale / (dot(row, row) + eps).sqrt();
+            row.iter().map(move |x| x * factor)
+        })
+        .collect()
+}
+
+pub(super) fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+pub(super) fn swiglu_clamped(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Vec<f64> {
+    zip(gate, up, |gate, up| {
+        let (gate, up) = (gate.min(limit), up.clamp(-limit, limit));
+        (up + 1.0) * gate * sigmoid(alpha * gate)
+    })
 }

@@ -1,6 +1,6 @@
 //! Rotary embedding and attention over a paged cache.
 
-use super::{Failure, Tensor};
+use super::{Failure, Tensor, arith::dot};
 use crate::attr::RopeSpec;
 
 pub(super) fn rope_table(positions: &Tensor, spec: &RopeSpec) -> Vec<f64> {
@@ -38,57 +38,104 @@ impl Cache<'_> {
     }
 }
 
-pub(super) fn kv_write(args: &[&Tensor]) -> Result<Vec<f64>, Failure> {
-    let (state, k, v, slots) = (args[0], args[1], args[2], args[3]);
-    let cache = Cache(state.dims());
-    let (tokens, heads, d) = (state.dims()[3], state.dims()[2], state.dims()[4]);
-    let mut data = state.data().to_vec();
-    for (t, slot) in slots.indices(state.dims()[0] * tokens, "slot")?.into_iter().enumerate() {
+pub(super) fn kv_write(state: &mut Tensor, args: &[&Tensor]) -> Result<(), Failure> {
+    let (k, v, slots) = (args[0], args[1], args[2]);
+    let dims = state.dims().to_vec();
+    let (cache, heads, tokens, d) = (Cache(&dims), dims[2], dims[3], dims[4]);
+    for (t, slot) in slots.indices(dims[0] * tokens, "slot")?.into_iter().enumerate() {
         for h in 0..heads {
             for (side, rows) in [(0, k), (1, v)] {
                 let to = cache.offset(slot / tokens, side, h, slot % tokens);
-                let from = (t * heads + h) * d;
-                data[to..to + d].copy_from_slice(&rows.data()[from..from + d]);
+                state.write(to, &rows.data()[(t * heads + h) * d..][..d]);
             }
+        }
+    }
+    Ok(())
+}
+
+/// What each row may attend to.
+pub(super) struct Pages {
+    /// Tokens of a block.
+    tokens: usize,
+    /// Entries of a row of the table.
+    width: usize,
+    /// Rows of each sequence.
+    per_sequence: usize,
+    blocks: Vec<usize>,
+    /// Of each row.
+    pub(super) positions: Vec<usize>,
+}
+
+impl Pages {
+    /// Of a memory of `blocks` blocks of `tokens` places.
+    pub(super) fn new(
+        table: &Tensor,
+        positions: &Tensor,
+        blocks: usize,
+        tokens: usize,
+    ) -> Result<Self, Failure> {
+        let (rows, sequences, width) = (positions.dims()[0], table.dims()[0], table.columns());
+        if sequences == 0 || !rows.is_multiple_of(sequences) {
+            return Err(format!("{rows} tokens are no multiple of {sequences} sequences"));
+        }
+        Ok(Self {
+            tokens,
+            width,
+            per_sequence: rows / sequences,
+            blocks: table.indices(blocks, "block")?,
+            positions: positions.indices(width * tokens, "position")?,
+        })
+    }
+
+    /// Block, and place in it, of place `place` of the sequence of row `t`.
+    pub(super) fn at(&self, t: usize, place: usize) -> (usize, usize) {
+        let row = t / self.per_sequence * self.width;
+        (self.blocks[row + place / self.tokens], place % self.tokens)
+    }
+}
+
+/// `exp` of each score over the sum of them all, `extra` among them.
+pub(super) fn softmax(scores: &[f64], extra: Option<f64>) -> Vec<f64> {
+    let largest = scores.iter().copied().chain(extra).fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+    let total = weights.iter().sum::<f64>() + extra.map_or(0.0, |s| (s - largest).exp());
+    weights.into_iter().map(|w| w / total).collect()
+}
+
+/// `sinks` is a logit for each head and the number of places that a row sees, 0 for all.
+pub(super) fn attention(
+    args: &[&Tensor],
+    scale: f64,
+    sinks: Option<(&Tensor, u64)>,
+) -> Result<Vec<f64>, Failure> {
+    let (q, state, table, positions) = (args[0], args[1], args[2], args[3]);
+    let (cache, heads, d) = (Cache(state.dims()), q.dims()[1], q.columns());
+    let pages = Pages::new(table, positions, state.dims()[0], state.dims()[3])?;
+    let group = heads / state.dims()[2];
+    let window = sinks.map_or(0, |(_, window)| window as usize);
+
+    let mut data = vec![0.0; q.data().len()];
+    for (row, mixed) in data.chunks_exact_mut(d.max(1)).enumerate() {
+        let (t, h) = (row / heads, row % heads);
+        let query = &q.data()[row * d..][..d];
+        let end = pages.positions[t] + 1;
+        let places = if window == 0 { 0..end } else { end.saturating_sub(window)..end };
+        let at = |side: usize, place: usize| {
+            let (block, place) = pages.at(t, place);
+            &state.data()[cache.offset(block, side, h / group, place)..][..d]
+        };
+        let scores: Vec<f64> =
+            places.clone().map(|place| scale * dot(query, at(0, place))).collect();
+        let sink = sinks.map(|(sinks, _)| sinks.data()[h]);
+        for (place, weight) in places.zip(softmax(&scores, sink)) {
+            add_scaled(mixed, at(1, place), weight);
         }
     }
     Ok(data)
 }
 
-pub(super) fn attention(args: &[&Tensor], scale: f64) -> Result<Vec<f64>, Failure> {
-    let (q, state, table, positions) = (args[0], args[1], args[2], args[3]);
-    let (cache, tokens) = (Cache(state.dims()), state.dims()[3]);
-    let (rows, heads, d) = (q.dims()[0], q.dims()[1], q.columns());
-    let (sequences, width) = (table.dims()[0], table.columns());
-    if sequences == 0 || !rows.is_multiple_of(sequences) {
-        return Err(format!("{rows} tokens are no multiple of {sequences} sequences"));
+pub(super) fn add_scaled(sum: &mut [f64], row: &[f64], weight: f64) {
+    for (sum, x) in sum.iter_mut().zip(row) {
+        *sum += weight * x;
     }
-    let blocks = table.indices(state.dims()[0], "block")?;
-    let positions = positions.indices(width * tokens, "position")?;
-    let group = heads / state.dims()[2];
-
-    let mut data = Vec::with_capacity(q.data().len());
-    for (t, &position) in positions.iter().enumerate() {
-        let pages = &blocks[t / (rows / sequences) * width..][..width];
-        for h in 0..heads {
-            let query = &q.data()[(t * heads + h) * d..][..d];
-            let at = |side: usize, place: usize| {
-                let offset = cache.offset(pages[place / tokens], side, h / group, place % tokens);
-                &state.data()[offset..offset + d]
-            };
-            let score = |place: usize| {
-                scale * query.iter().zip(at(0, place)).map(|(q, k)| q * k).sum::<f64>()
-            };
-            let scores: Vec<f64> = (0..=position).map(score).collect();
-            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-            let total: f64 = weights.iter().sum();
-            let mixed = |i: usize| {
-                let sum: f64 = weights.iter().enumerate().map(|(p, w)| w * at(1, p)[i]).sum();
-                sum / total
-            };
-            data.extend((0..d).map(mixed));
-        }
-    }
-    Ok(data)
 }

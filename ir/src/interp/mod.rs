@@ -6,6 +6,11 @@
 
 mod arith;
 mod attention;
+mod experts;
+mod latent;
+mod primitive;
+mod quant;
+mod recurrent;
 mod shape;
 mod value;
 
@@ -14,7 +19,6 @@ pub use value::Tensor;
 use crate::{
     entity::{EntityId, NodeId, ValueId},
     func::{Func, ValueDef},
-    op::Op,
     types::{Bindings, TensorType},
 };
 use tensor::DType;
@@ -35,8 +39,8 @@ pub struct InterpError {
 /// as its content and comes back as the content of the version that is returned.
 ///
 /// # Errors
-/// [`InterpError`] when an input or weight has not the declared type, a symbol is not bound, an
-/// index points outside its table, or an element type has no values here (`i4`, `mxfp4`).
+/// [`InterpError`] when an input or weight has not the declared type, a symbol is not bound, or an
+/// index points outside its table.
 pub fn run(
     func: &Func,
     inputs: &[Tensor],
@@ -89,10 +93,6 @@ impl Frame<'_> {
         let dims = ty.const_dims().ok_or_else(|| {
             self.at_value(value, format!("type {ty} has a symbol without a value; bind it"))
         })?;
-        if matches!(ty.dtype, DType::I4 | DType::MxFp4) {
-            let what = format!("{} is not interpreted; dequantise it first", ty.dtype);
-            return Err(self.at_value(value, what));
-        }
         let elements = dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d));
         if elements.is_none_or(|n| n > MAX_ELEMENTS) {
             let what = format!("{ty} is too large to interpret; bind smaller symbols");
@@ -119,20 +119,38 @@ impl Frame<'_> {
     }
 
     fn execute(&mut self, id: NodeId) -> Result<(), InterpError> {
-        let node = &self.func.nodes[id];
-        let fail = |what: String| self.error(self.func.describe(id), what);
-        let args: Vec<&Tensor> =
-            node.args.iter().map(|&a| self.get(a)).collect::<Result<_, _>>()?;
-        let types: Vec<&TensorType> = node.args.iter().map(|&a| &self.func.values[a].ty).collect();
-        let outs = match node.op.expand(&types).map_err(|e| fail(e.to_string()))? {
-            Some(body) => {
-                let args: Vec<Tensor> = args.into_iter().cloned().collect();
-                let none = |name: &str| -> Tensor { unreachable!("bodies name no weight {name}") };
-                run(&body, &args, &none, self.bindings)?
-            }
+        let func = self.func;
+        let node = &func.nodes[id];
+        // Nothing reads the version that a write replaces, so the write can have its memory.
+        let replaced = node.op.writes().map(|i| node.args[i]);
+        let state = replaced.map(|v| self.get(v).cloned()).transpose()?;
+        if let Some(version) = replaced {
+            self.values[version.index()] = None;
+        }
+        let read = node.args.iter().filter(|&&a| Some(a) != replaced);
+        let args: Vec<&Tensor> = read.map(|&a| self.get(a)).collect::<Result<_, _>>()?;
+        let fail = |what: String| self.error(func.describe(id), what);
+        let outs = match state {
+            Some(state) => primitive::write(&node.op, state, &args).map_err(fail)?,
             None => {
-                let (dtype, dims) = self.concrete(node.outs[0])?;
-                vec![primitive(&node.op, &args, dtype, &dims).map_err(fail)?]
+                let types: Vec<&TensorType> =
+                    node.args.iter().map(|&a| &func.values[a].ty).collect();
+                match node.op.expand(&types).map_err(|e| fail(e.to_string()))? {
+                    Some(body) => {
+                        let args: Vec<Tensor> = args.into_iter().cloned().collect();
+                        let none =
+                            |name: &str| -> Tensor { unreachable!("bodies name no weight {name}") };
+                        run(&body, &args, &none, self.bindings)?
+                    }
+                    None => {
+                        let types: Vec<(DType, Vec<usize>)> = node
+                            .outs
+                            .iter()
+                            .map(|&o| self.concrete(o))
+                            .collect::<Result<_, _>>()?;
+                        primitive::compute(&node.op, &args, types).map_err(fail)?
+                    }
+                }
             }
         };
         for (&out, tensor) in node.outs.iter().zip(outs) {
@@ -140,39 +158,4 @@ impl Frame<'_> {
         }
         Ok(())
     }
-}
-
-/// The only result of a primitive op: `dtype` and `dims` are its type.
-fn primitive(op: &Op, args: &[&Tensor], dtype: DType, dims: &[usize]) -> Result<Tensor, Failure> {
-    let data = match op {
-        Op::Embed { .. } | Op::GatherRows {} => shape::rows_of(op, args)?,
-        Op::StoreRows {} => shape::store_rows(args[0], args[1])?,
-        Op::Cast { .. } | Op::Reshape { .. } | Op::Relayout { .. } => args[0].data().to_vec(),
-        Op::AllReduce { .. } => args[0].data().to_vec(),
-        Op::AllGather { ranks, .. } => match ranks {
-            1 => args[0].data().to_vec(),
-            _ => return Err(format!("{ranks} ranks; the interpreter is one rank")),
-        },
-        Op::Slice { axis, start, .. } => shape::slice(args[0], *axis as usize, *start, dims),
-        Op::Concat { axis } => shape::concat(args, *axis as usize),
-        Op::Interleave { block } => shape::interleave(args[0], args[1], *block as usize),
-        Op::Add {} => arith::zip(args[0], args[1], |a, b| a + b),
-        Op::Mul {} => arith::zip(args[0], args[1], |a, b| a * b),
-        Op::Silu {} => args[0].data().iter().map(|x| x / (1.0 + (-x).exp())).collect(),
-        Op::AddBias {} => arith::add_bias(args[0], args[1]),
-        Op::Matmul { .. } => arith::matmul(args[0], args[1]),
-        Op::RmsNorm { eps, .. } => arith::rms_norm(args[0], args[1], f64::from(*eps)),
-        Op::Argmax {} => arith::argmax(args[0]),
-        Op::RopeTable { spec } => attention::rope_table(args[0], spec),
-        Op::Rotary { interleaved } => attention::rotary(args[0], args[1], *interleaved),
-        Op::KvWrite {} => attention::kv_write(args)?,
-        Op::Attention { scale, .. } => attention::attention(args, f64::from(*scale))?,
-        Op::AddRmsNorm { .. }
-        | Op::SiluMul { .. }
-        | Op::MatmulBias { .. }
-        | Op::MatmulSiluMul { .. }
-        | Op::MatmulArgmax {} => unreachable!("fused ops are expanded"),
-        other => return Err(format!("`{}` is not interpreted", other.mnemonic())),
-    };
-    Ok(Tensor::new(dtype, dims.to_vec(), data))
 }

@@ -18,14 +18,12 @@ pub(super) fn rows_of(op: &Op, args: &[&Tensor]) -> Result<Vec<f64>, Failure> {
         .collect())
 }
 
-pub(super) fn store_rows(state: &Tensor, x: &Tensor) -> Result<Vec<f64>, Failure> {
-    let mut data = state.data().to_vec();
-    let written = x.data().len();
-    if written > data.len() {
+pub(super) fn store_rows(state: &mut Tensor, x: &Tensor) -> Result<(), Failure> {
+    if x.data().len() > state.data().len() {
         return Err(format!("{} rows do not fit {}", x.dims()[0], state.dims()[0]));
     }
-    data[..written].copy_from_slice(x.data());
-    Ok(data)
+    state.write(0, x.data());
+    Ok(())
 }
 
 /// Elements per index of `axis`, and how many indices there are of the axes before it.
@@ -55,4 +53,17 @@ pub(super) fn interleave(a: &Tensor, b: &Tensor, block: usize) -> Vec<f64> {
     let run = (block * a.columns()).max(1);
     let pairs = a.data().chunks_exact(run).zip(b.data().chunks_exact(run));
     pairs.flat_map(|(a, b)| a.iter().chain(b)).copied().collect()
+}
+
+pub(super) fn transpose(x: &Tensor) -> Vec<f64> {
+    let [.., rows, columns] = *x.dims() else { unreachable!("a transposed tensor has two axes") };
+    let matrices = x.data().chunks_exact((rows * columns).max(1));
+    matrices
+        .flat_map(|m| (0..columns).flat_map(move |c| (0..rows).map(move |r| m[r * columns + c])))
+        .collect()
+}
+
+pub(super) fn repeat_rows(x: &Tensor, times: u64, rows: u64) -> Vec<f64> {
+    let repeated = x.rows().flat_map(|row| std::iter::repeat_n(row, times as usize));
+    repeated.take(rows as usize).flatten().copied().collect()
 }

@@ -1,37 +1,10 @@
-//! The interpreter against numbers worked out by other means.
+//! Moving elements, arithmetic, paged attention, stored rows.
 
+use super::{assert_close, counting, f32s, func, i32s, no_weights, run, tensor, wave};
 use precast_ir::{
-    Bindings, DType, Func, Symbol,
+    Bindings, DType, Symbol,
     interp::{self, Tensor},
-    text,
 };
-
-fn func(source: &str) -> Func {
-    let func = text::parse("test.ir", source).expect("the text is well formed").funcs.remove(0);
-    func.verify().expect("the function verifies");
-    func
-}
-
-fn f32s(dims: &[usize], data: &[f64]) -> Tensor {
-    Tensor::new(DType::F32, dims.to_vec(), data.to_vec())
-}
-
-fn i32s(data: &[f64]) -> Tensor {
-    Tensor::new(DType::I32, vec![data.len()], data.to_vec())
-}
-
-fn counting(dims: &[usize]) -> Tensor {
-    let n = dims.iter().product::<usize>();
-    f32s(dims, &(0..n).map(|i| i as f64).collect::<Vec<_>>())
-}
-
-fn no_weights(name: &str) -> Tensor {
-    unreachable!("no weight is called {name}")
-}
-
-fn run(source: &str, inputs: &[Tensor]) -> Vec<Tensor> {
-    interp::run(&func(source), inputs, &no_weights, &Bindings::new()).expect("it runs")
-}
 
 #[test]
 fn elements_move_where_they_should() {
@@ -124,10 +97,6 @@ fn paged_attention_is_attention() {
   return %y, %next
 }
 ";
-    let wave = |dims: &[usize], step: f64| {
-        let n = dims.iter().product::<usize>();
-        f32s(dims, &(0..n).map(|i| (i as f64 * step).sin()).collect::<Vec<_>>())
-    };
     let (q, k, v) = (wave(&[4, 4, 2], 0.7), wave(&[4, 2, 2], 1.3), wave(&[4, 2, 2], 2.1));
     let kv = wave(&[5, 2, 2, 2, 2], 0.9);
     // Sequence 0 has pages 3, 1 and writes places 1 and 2; sequence 1 has pages 0, 4, places 2, 3.
@@ -227,12 +196,100 @@ fn what_cannot_run_says_why() {
             "%i: expected i32[2], found f32[3, 2]",
         ),
         (error(embed, &[ids], &bound), "the call: 1 inputs for 2 parameters"),
-        (
-            error("func @f(%x: i4[2]) {\n  return %x\n}\n", &[table], &bound),
-            "i4 is not interpreted",
-        ),
     ];
     for (found, expected) in cases {
         assert!(found.contains(expected), "{found}");
     }
+}
+
+#[test]
+fn constant_expressions_move_elements() {
+    let outs = run(
+        "func @f(%x: f32[2,3], %y: f32[2,3], %d: f32[2,2,2]) {
+  %s = stack %x, %y : f32[2,2,3]
+  %t = transpose %s : f32[2,3,2]
+  %r = repeat_rows %x {times = 2, rows = 3} : f32[3,3]
+  %i = interleave %d, %d {block = 1} : f32[2,4,2]
+  %a = add_scalar %x {value = 0.5} : f32[2,3]
+  return %s, %t, %r, %i, %a
+}
+",
+        &[counting(&[2, 3]), f32s(&[2, 3], &[10., 11., 12., 13., 14., 15.]), counting(&[2, 2, 2])],
+    );
+    assert_eq!(outs[0].data(), [0., 1., 2., 3., 4., 5., 10., 11., 12., 13., 14., 15.]);
+    assert_eq!(outs[1].data(), [0., 3., 1., 4., 2., 5., 10., 13., 11., 14., 12., 15.]);
+    assert_eq!(outs[2].data(), [0., 1., 2., 0., 1., 2., 3., 4., 5.]);
+    let alternating = [0., 1., 0., 1., 2., 3., 2., 3., 4., 5., 4., 5., 6., 7., 6., 7.];
+    assert_eq!(outs[3].data(), alternating);
+    assert_eq!(outs[4].data(), [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]);
+}
+
+#[test]
+fn gates_and_norms_follow_their_formulas() {
+    let outs = run(
+        "func @f(%x: f32[2,2], %s: f32[2,1], %w: f32[2], %b: f32[2], %g: f32[1,3], %u: f32[1,3]) {
+  %sigmoid = sigmoid %x : f32[2,2]
+  %scaled = scale_rows %x, %s : f32[2,2]
+  %normed = layer_norm %x, %w, %b {eps = 3, out = f32} : f32[2,2]
+  %unit = l2_norm %x {eps = 11, scale = 2} : f32[2,2]
+  %gated = swiglu_clamped %g, %u {alpha = 1.5, limit = 2, out = f32} : f32[1,3]
+  return %sigmoid, %scaled, %normed, %unit, %gated
+}
+",
+        &[
+            f32s(&[2, 2], &[3., 5., 0., 0.]),
+            f32s(&[2, 1], &[2., -1.]),
+            f32s(&[2], &[1., 10.]),
+            f32s(&[2], &[0., 7.]),
+            f32s(&[1, 3], &[5., -5., 1.]),
+            f32s(&[1, 3], &[5., -5., 0.5]),
+        ],
+    );
+    assert_close(outs[0].data(), &[0.952_574_127, 0.993_307_149, 0.5, 0.5]);
+    assert_eq!(outs[1].data(), [6., 10., 0., 0.]);
+    // Mean 4, variance 1, and 1 + 3 has the root 2.
+    assert_close(outs[2].data(), &[-0.5, 12., 0., 7.]);
+    // 9 + 25 + 11 = 45.
+    assert_close(outs[3].data(), &[6. / 45f64.sqrt(), 10. / 45f64.sqrt(), 0., 0.]);
+    let sigmoid = |x: f64| 1. / (1. + (-x).exp());
+    let gated = [3. * 2. * sigmoid(3.), -(-5. * sigmoid(-7.5)), 1.5 * sigmoid(1.5)];
+    assert_close(outs[4].data(), &gated);
+}
+
+#[test]
+fn each_head_has_a_weight() {
+    let outs = run(
+        "func @f(%x: f32[2,2,2], %w: f32[2,1,2]) {
+  %y = head_matmul %x, %w {out = f32} : f32[2,2,1]
+  return %y
+}
+",
+        &[counting(&[2, 2, 2]), f32s(&[2, 1, 2], &[1., 0., 1., 10.])],
+    );
+    assert_eq!(outs[0].data(), [0., 32., 4., 76.]);
+}
+
+/// Windows and sinks: keys of zeros make every score 0, so probabilities are counted.
+#[test]
+fn sinks_take_probability_and_windows_hide_places() {
+    let outs = run(
+        "func @f(%q: f32[2,2,1], %kv: state f32[2,2,1,2,1], %t: i32[1,2], %p: i32[2], %s: f32[2]) {
+  %all = sink_attention %q, %kv, %t, %p, %s {scale = 1, window = 0, out = f32} : f32[2,2,1]
+  %two = sink_attention %q, %kv, %t, %p, %s {scale = 1, window = 2, out = f32} : f32[2,2,1]
+  return %all, %two
+}
+",
+        &[
+            counting(&[2, 2, 1]),
+            // Block 1 comes first: values 1 and 10, then 100 and 1000.
+            f32s(&[2, 2, 1, 2, 1], &[0., 0., 100., 1000., 0., 0., 1., 10.]),
+            tensor(DType::I32, &[1, 2], &[1., 0.]),
+            i32s(&[0., 3.]),
+            f32s(&[2], &[0., 2f64.ln()]),
+        ],
+    );
+    let (one, four) = ([1. / 2., 1. / 3.], [1111. / 5., 1111. / 6.]);
+    assert_close(outs[0].data(), &[one[0], one[1], four[0], four[1]].map(|x| f64::from(x as f32)));
+    let last_two = [1100. / 3., 1100. / 4.].map(|x| f64::from(x as f32));
+    assert_close(outs[1].data(), &[one[0], one[1], last_two[0], last_two[1]]);
 }
