@@ -122,6 +122,16 @@ impl<T> Rows<T> {
         Self { stride: 0, ..self }
     }
 
+    /// The same rows from element `n` of each on.
+    ///
+    /// # Safety
+    /// Every row that is used is valid for `n` elements and those that are read after them.
+    #[inline(always)]
+    pub(crate) unsafe fn skip(self, n: usize) -> Self {
+        // SAFETY: as the caller's.
+        Self { ptr: unsafe { self.ptr.add(n) }, ..self }
+    }
+
     /// Elements between rows.
     #[inline(always)]
     pub(crate) fn stride(&self) -> usize {

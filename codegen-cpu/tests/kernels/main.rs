@@ -7,6 +7,8 @@ extern crate precast_codegen_cpu as codegen_cpu;
 mod attention;
 mod device;
 mod elementwise;
+mod head_matmul;
+mod lower;
 mod matmul;
 mod moves;
 mod norm;

@@ -106,4 +106,31 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn rows_go_to_their_slots_of_a_paged_memory(
+        slots in prop::collection::vec(-1..(3 * BLOCK_TOKENS as i32 + 2), 1..20),
+        (n, pad) in (1..140usize, 0..5usize),
+        threads in 1..=3usize,
+        seed in any::<u64>(),
+    ) {
+        let stride = n + pad;
+        let x = noise(seed, slots.len() * n);
+        for t in FLOATS {
+            let before = rounded(t, &noise(seed ^ 1, 3 * BLOCK_TOKENS * n));
+            let mut want = before.clone();
+            reference::paged_write(&x, &slots, n, &mut want);
+            let want = rounded(t, &want);
+            for set in InstructionSet::available() {
+                let mut buffers = vec![
+                    encode(DType::F32, &spread(&x, n, stride)),
+                    bytes_of_i32(&slots),
+                    encode(t, &before),
+                ];
+                let scalars = ints([slots.len(), n, BLOCK_TOKENS, stride]);
+                run(set, threads, &format!("paged_write_{t}"), &mut buffers, &scalars);
+                prop_assert_eq!(&decode(t, &buffers[2]), &want, "{} {}", set, t);
+            }
+        }
+    }
 }

@@ -54,6 +54,39 @@ proptest! {
     }
 
     #[test]
+    fn layer_norm_matches_the_reference(
+        (rows, groups, n, pad) in (1..5usize, 1..4usize, 1..200usize, 0..5usize),
+        (x_type, out_type) in (float(), float()),
+        threads in 1..=3usize,
+        offset in -3f32..3.0,
+        seed in any::<u64>(),
+    ) {
+        let (width, stride) = (groups * n, groups * n + pad);
+        let x: Vec<f32> = noise(seed, rows * width).iter().map(|v| v + offset).collect();
+        let x = rounded(x_type, &x);
+        let (weight, bias) = (noise(seed ^ 1, n), noise(seed ^ 2, n));
+        let eps = 1e-3;
+        let want: Vec<f64> =
+            x.chunks(n).flat_map(|x| reference::layer_norm(x, &weight, &bias, eps)).collect();
+        for set in InstructionSet::available() {
+            let mut buffers = vec![
+                encode(x_type, &spread(&x, width, stride)),
+                encode(DType::F32, &weight),
+                encode(DType::F32, &bias),
+                unwritten(out_type, rows * stride),
+            ];
+            let mut scalars = ints([rows, groups, n, stride, stride]);
+            scalars.push(Scalar::Float(eps));
+            run(set, threads, &format!("layer_norm_{x_type}_{out_type}"), &mut buffers, &scalars);
+            let got = gathered(&decode(out_type, &buffers[3]), width, stride);
+            // The mean of values up to 4 is known to a unit of them, and differences from it are
+            // divided by at least the root of eps.
+            let error = worst(&got, &want, |_, v| 4e-6 / eps.sqrt() as f64 + v.abs() * unit(out_type));
+            prop_assert!(error <= 1.0, "{set}: {error} of the bound");
+        }
+    }
+
+    #[test]
     fn add_rms_norm_is_a_sum_and_its_norm(
         (rows, n) in (1..5usize, 1..200usize),
         out_type in float(),

@@ -55,6 +55,13 @@ pub(crate) struct Store<O> {
     out: Rows<O>,
 }
 
+impl<O> Store<O> {
+    /// Stores `n` outputs of each row.
+    pub(crate) fn new(n: usize, out: Rows<O>) -> Self {
+        Self { n, out }
+    }
+}
+
 impl<O: Element> Epilogue for Store<O> {
     fn bind(b: &mut Binder<'_>, sizes: &Sizes) -> Result<Self, String> {
         let Sizes { rows, n, out_stride } = *sizes;

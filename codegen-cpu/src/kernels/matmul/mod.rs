@@ -108,6 +108,17 @@ impl<W: Weight, E: Epilogue> Kernel for Matmul<W, E> {
 }
 
 impl<W: Weight, E: Epilogue> Matmul<W, E> {
+    /// The product of buffers that were bound: `rows` of `k` inputs, and weights for `n` outputs.
+    pub(crate) fn of(
+        rows: usize,
+        (n, k): (usize, usize),
+        x: Rows<W>,
+        weight: Rows<W>,
+        epilogue: E,
+    ) -> Self {
+        Self { rows, k, panels: n.div_ceil(WIDTH), x, weight, epilogue }
+    }
+
     /// Elements between staged rows: no multiple of a page, so that rows do not share cache sets.
     #[inline(always)]
     fn staged_stride(&self) -> usize {

@@ -26,6 +26,12 @@ const AHEAD_BYTES: usize = 2 * STEP_BYTES;
 /// [`Matmul`] with bf16 weights on a machine with AMX.
 pub(crate) struct Tiled<E>(Matmul<bf16, E>);
 
+impl<E> From<Matmul<bf16, E>> for Tiled<E> {
+    fn from(product: Matmul<bf16, E>) -> Self {
+        Self(product)
+    }
+}
+
 impl<E: Epilogue> Kernel for Tiled<E> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         Matmul::bind(b).map(Self)

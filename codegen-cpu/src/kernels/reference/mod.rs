@@ -2,9 +2,11 @@
 //! these; nothing else uses them. Matrices are dense and row-major.
 
 mod attention;
+mod latent;
 mod rows;
 
 pub use attention::{Heads, attention};
+pub use latent::{head_matmul, layer_norm, paged_write};
 pub use rows::{add_bias, embed, gather_rows, kv_write};
 
 /// `x [T,K]` times the transpose of `w [N,K]`.

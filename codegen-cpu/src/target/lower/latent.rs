@@ -1,9 +1,32 @@
 //! Latent attention, the indexer, sinks, and per-head products.
 
-use compiler::{Lowered, Operand};
-use ir::Op;
+use super::{Call, float, is, is_f32, rows_of, stride};
+use compiler::{Arg, Lowered, Operand};
+use ir::{DType, Layout, Op};
 
 pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Option<Lowered> {
-    let _ = (op, operands, results);
-    None
+    let call = Call::new(operands.len(), results.len());
+    let out = results.first()?;
+    match (op, operands) {
+        (Op::LayerNorm { eps, .. }, [x, weight, _]) if is(weight, DType::F32) => {
+            let ((rows, n), width) = (rows_of(out), weight.dim(0));
+            call.ints(&[rows, n / width, width, stride(x), stride(out)]).float(*eps).named(format!(
+                "layer_norm_{}_{}",
+                float(x)?,
+                float(out)?
+            ))
+        }
+        (Op::HeadMatmul { .. }, [x, weight])
+            if x.ty.dtype == weight.ty.dtype && weight.ty.layout == Layout::Panels =>
+        {
+            call.ints(&[x.dim(0), x.dim(1), weight.dim(1), x.dim(2), stride(x), stride(out)])
+                .named(format!("head_matmul_{}_{}", float(weight)?, float(out)?))
+        }
+        (Op::PagedWrite {}, [state, x, _]) if is_f32(&[x]) => {
+            let args = Call { args: [1, 2, 0].map(Arg::Operand).to_vec(), scalars: vec![] };
+            args.ints(&[x.dim(0), x.dim(1), state.dim(1), stride(x)])
+                .named(format!("paged_write_{}", float(state)?))
+        }
+        _ => None,
+    }
 }

@@ -1,0 +1,27 @@
+//! The definitions of what models with latent attention are made of.
+
+/// One run of elements less its mean, divided by its standard deviation, times `weight` plus `bias`.
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f64> {
+    let n = x.len() as f64;
+    let mean = x.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
+    let variance = x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / n;
+    let scale = (variance + f64::from(eps)).sqrt().recip();
+    let affine = weight.iter().zip(bias).map(|(&w, &b)| (f64::from(w), f64::from(b)));
+    x.iter().zip(affine).map(|(&v, (w, b))| (f64::from(v) - mean) * scale * w + b).collect()
+}
+
+/// `x [T,heads,K]` times the transpose of each head's `w [heads,N,K]`: `[T,heads,N]`.
+pub fn head_matmul(x: &[f32], w: &[f32], heads: usize, n: usize, k: usize) -> Vec<f64> {
+    let head = |(i, x)| super::matmul(x, &w[i % heads * n * k..][..n * k], n, k);
+    x.chunks(k).enumerate().flat_map(head).collect()
+}
+
+/// Writes rows of `n` elements into a paged memory at their slots; others write nothing.
+pub fn paged_write(x: &[f32], slots: &[i32], n: usize, state: &mut [f32]) {
+    for (row, &slot) in x.chunks(n).zip(slots) {
+        let place = usize::try_from(slot).ok().and_then(|slot| state.chunks_mut(n).nth(slot));
+        if let Some(place) = place {
+            place.copy_from_slice(row);
+        }
+    }
+}
