@@ -21,6 +21,10 @@ pub(crate) struct Ports {
     pub(crate) positions: BufferRef,
     pub(crate) slots: BufferRef,
     pub(crate) block_table: BufferRef,
+    /// `window_slots` and `window_table`, where the model has layers with a window.
+    pub(crate) window: Option<(BufferRef, BufferRef)>,
+    /// Where the model has recurrent memory.
+    pub(crate) sequences: Option<BufferRef>,
     pub(crate) rows: BufferRef,
     pub(crate) logits: BufferRef,
     pub(crate) argmax: BufferRef,
@@ -176,6 +180,8 @@ fn check_driven(manifest: &Manifest, plan: &Plan) -> Result<Ports, EngineError> 
         positions: none,
         slots: none,
         block_table: none,
+        window: None,
+        sequences: None,
         rows: none,
         logits: none,
         argmax: none,
@@ -186,15 +192,44 @@ fn check_driven(manifest: &Manifest, plan: &Plan) -> Result<Ports, EngineError> 
         ports.positions = input("positions", &[rows])?;
         ports.slots = input("slots", &[rows])?;
         ports.block_table = input("block_table", &[tables, table_width])?;
+        if manifest.window.is_some() {
+            let slots = input("window_slots", &[rows])?;
+            ports.window = Some((slots, input("window_table", &[tables, table_width])?));
+        }
+        if manifest.sequences.is_some() {
+            ports.sequences = Some(input("sequences", &[rows])?);
+        }
     } else {
         ports.rows = input("rows", &[rows])?;
     }
+    check_known(manifest, plan)?;
     if plan.phase != Phase::Prefill {
         let vocab = u64::from(manifest.model.vocab_size);
         ports.logits = output("logits", DType::F32, &[rows, vocab])?;
         ports.argmax = output("argmax", DType::I32, &[rows])?;
     }
     Ok(ports)
+}
+
+/// Checks that there is no input that the engine would leave unwritten.
+fn check_known(manifest: &Manifest, plan: &Plan) -> Result<(), EngineError> {
+    for name in plan.inputs.iter().map(|port| port.name.as_str()) {
+        let missing = match (plan.phase, name) {
+            (Phase::Head, "rows") => continue,
+            (Phase::Head, _) => None,
+            (_, "token_ids" | "positions" | "slots" | "block_table") => continue,
+            (_, "window_slots" | "window_table") => Some(("window", manifest.window.is_none())),
+            (_, "sequences") => Some(("sequences", manifest.sequences.is_none())),
+            _ => None,
+        };
+        let why = match missing {
+            Some((_, false)) => continue,
+            Some((field, true)) => format!("port `{name}` needs a `{field}` in the manifest"),
+            None => format!("its port `{name}` is not one that this version writes"),
+        };
+        return Err(damaged(plan, why));
+    }
+    Ok(())
 }
 
 fn port(

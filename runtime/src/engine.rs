@@ -3,8 +3,10 @@
 use crate::{
     EngineError, Finish, Request, RequestError, Stats,
     bind::bind,
-    handle::Shared,
+    capacity,
+    handle::{Shared, Totals},
     limits::{Checked, Limits},
+    memory::Memories,
     replay::Replayer,
     sampler::Sampler,
     schedule::{Scheduler, Work},
@@ -80,6 +82,7 @@ pub struct Engine<D: Device> {
     throughput: Throughput,
     eos: Vec<u32>,
     block_tokens: usize,
+    has_window: bool,
     startup: StartupReport,
 }
 
@@ -146,43 +149,28 @@ impl<D: Device> Engine<D> {
         options: EngineOptions,
     ) -> Result<Self, EngineError> {
         let start = Instant::now();
-        let range = |field, found: u32, must_be| {
-            let found = found.into();
-            if found > 0 { Ok(()) } else { Err(EngineError::Range { field, found, must_be }) }
-        };
         let max_running = options.max_running_requests.unwrap_or(manifest.max_running_requests);
-        range("max_running_requests", max_running, "at least 1")?;
-        range("kv.block_tokens", manifest.kv.block_tokens, "at least 1")?;
-        range("kv.blocks", manifest.kv.blocks, "at least 1")?;
-        range("model.vocab_size", manifest.model.vocab_size, "at least 1")?;
+        capacity::check(manifest, max_running)?;
         let max_queued = options.max_queued_requests.unwrap_or(EngineOptions::DEFAULT_MAX_QUEUED);
-        // Slots are 32-bit on the device, and the spare block has the last of them.
-        let slots = (u64::from(manifest.kv.blocks) + 1) * u64::from(manifest.kv.block_tokens);
-        if slots > i32::MAX as u64 {
-            let must_be = "few enough for 2147483647 tokens";
-            let found = manifest.kv.blocks.into();
-            return Err(EngineError::Range { field: "kv.blocks", found, must_be });
-        }
-        // Every running sequence holds a block.
-        if max_running > manifest.kv.blocks {
-            tracing::warn!(
-                "at most {} of {max_running} requests run at once: there are no more KV blocks",
-                manifest.kv.blocks
-            );
-        }
-        let max_running = max_running.min(manifest.kv.blocks);
+        let window_blocks = manifest.window.map_or(0, |window| window.blocks);
+        let slots = manifest.sequences.map_or(0, |sequences| sequences.slots);
 
         let (graphs, buckets, bind_times) = bind(&mut device, manifest, plans)?;
         let replayer = Replayer::new(device, graphs, manifest);
         let in_memory = manifest.kv.blocks * manifest.kv.block_tokens;
         let context = manifest.model.max_context.min(replayer.context_tokens()).min(in_memory);
+        let chunk = replayer.max_chunk();
+        let max_running = capacity::max_running(manifest, max_running, context, chunk)?;
         let vocab_size = manifest.model.vocab_size;
         let counters = Counters { buckets, ..Counters::default() };
         counters.free_blocks.store(manifest.kv.blocks.into(), Relaxed);
+        counters.free_window_blocks.store(window_blocks.into(), Relaxed);
+        counters.free_slots.store(slots.into(), Relaxed);
         let (blocks, block_tokens) = (manifest.kv.blocks, manifest.kv.block_tokens);
         let limits = Limits { vocab_size, context_tokens: context as usize };
-        let (requests, memory) = ((max_running, max_queued), (blocks, block_tokens));
-        let shared = Shared::new(limits, requests, memory, counters, replayer.device_name());
+        let totals = Totals { blocks, block_tokens, window_blocks, slots };
+        let requests = (max_running, max_queued);
+        let shared = Shared::new(limits, requests, totals, counters, replayer.device_name());
         let scratch = Scratch {
             batch: Vec::with_capacity(max_running as usize),
             argmax: Vec::with_capacity(replayer.max_output_rows() as usize),
@@ -191,13 +179,14 @@ impl<D: Device> Engine<D> {
         };
         Ok(Self {
             replayer,
-            scheduler: Scheduler::new(blocks, block_tokens, max_running),
+            scheduler: Scheduler::new(Memories::new(manifest), block_tokens, max_running),
             sampler: Sampler::new(vocab_size as usize),
             shared: Arc::new(shared),
             scratch,
             throughput: Throughput::default(),
             eos: manifest.model.eos_token_ids.clone(),
             block_tokens: block_tokens as usize,
+            has_window: manifest.window.is_some(),
             startup: StartupReport {
                 bind: bind_times,
                 total_ms: ms_since(start),
@@ -242,6 +231,7 @@ impl<D: Device> Engine<D> {
         let sizing = Sizing {
             context_tokens: self.shared.limits.context_tokens,
             block_tokens: self.block_tokens,
+            has_window: self.has_window,
             eos: &self.eos,
         };
         self.scheduler.enqueue(Sequence::new(request, &sizing));
@@ -273,7 +263,10 @@ impl<D: Device> Engine<D> {
         let counters = &self.shared.counters;
         counters.running.store(self.scheduler.running.len() as u64, Relaxed);
         counters.waiting.store(self.scheduler.waiting.len() as u64, Relaxed);
-        counters.free_blocks.store(self.scheduler.pool.free() as u64, Relaxed);
+        let memories = &self.scheduler.memories;
+        counters.free_blocks.store(memories.free_blocks() as u64, Relaxed);
+        counters.free_window_blocks.store(memories.free_window_blocks() as u64, Relaxed);
+        counters.free_slots.store(memories.free_slots() as u64, Relaxed);
         let now = Instant::now();
         counters.last_step_ns.store(now.duration_since(start).as_nanos() as u64, Relaxed);
         let generated = counters.generation_tokens.load(Relaxed);
@@ -323,7 +316,7 @@ impl<D: Device> Engine<D> {
         self.shared.requests.fetch_sub(1, SeqCst);
     }
 
-    /// Ends every request and frees every block.
+    /// Ends every request and frees all memory.
     pub(crate) fn abort_all(&mut self, why: &str) {
         let finish = Finish::Abort(why.to_owned());
         while !self.scheduler.running.is_empty() {

@@ -15,6 +15,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// How much memory the device has for sequences; nothing spare is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Totals {
+    pub(crate) blocks: u32,
+    pub(crate) block_tokens: u32,
+    pub(crate) window_blocks: u32,
+    pub(crate) slots: u32,
+}
+
 /// What an engine and its handles share.
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
@@ -22,8 +31,7 @@ pub(crate) struct Shared {
     pub(crate) device: String,
     pub(crate) max_running: u32,
     pub(crate) max_queued: u32,
-    pub(crate) total_blocks: u32,
-    pub(crate) block_tokens: u32,
+    pub(crate) totals: Totals,
     /// Requests accepted and not ended.
     pub(crate) requests: AtomicU64,
     pub(crate) draining: AtomicBool,
@@ -38,7 +46,7 @@ impl Shared {
     pub(crate) fn new(
         limits: Limits,
         (max_running, max_queued): (u32, u32),
-        (total_blocks, block_tokens): (u32, u32),
+        totals: Totals,
         counters: Counters,
         device: String,
     ) -> Self {
@@ -48,8 +56,7 @@ impl Shared {
             device,
             max_running,
             max_queued,
-            total_blocks,
-            block_tokens,
+            totals,
             requests: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -63,8 +70,10 @@ impl Shared {
         Stats {
             max_running_requests: self.max_running.into(),
             max_queued_requests: self.max_queued.into(),
-            total_blocks: self.total_blocks.into(),
-            block_tokens: self.block_tokens.into(),
+            total_blocks: self.totals.blocks.into(),
+            total_window_blocks: self.totals.window_blocks.into(),
+            total_sequence_slots: self.totals.slots.into(),
+            block_tokens: self.totals.block_tokens.into(),
             ..self.counters.snapshot()
         }
     }

@@ -5,10 +5,13 @@
 
 mod bind;
 mod blocks;
+mod capacity;
 mod engine;
 mod error;
 mod handle;
+mod inputs;
 mod limits;
+mod memory;
 mod replay;
 mod request;
 mod run;

@@ -2,18 +2,12 @@
 
 use crate::{
     bind::{Bound, Graphs},
+    inputs::{Input, Layout, Row},
+    memory::Held,
     stats::{BucketCounters, Counters},
 };
 use artifact::{BufferRef, Manifest};
 use hal::{Device, DeviceError};
-
-/// A live row of a decode replay.
-pub(crate) struct Row<'a> {
-    pub(crate) token: u32,
-    pub(crate) position: u32,
-    /// Blocks of the sequence, the one of `position` included.
-    pub(crate) blocks: &'a [u32],
-}
 
 /// A piece of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +29,7 @@ pub(crate) struct Outputs {
 pub(crate) struct Replayer<D: Device> {
     device: D,
     graphs: Graphs<D::Graph>,
-    block_tokens: u32,
-    spare_block: u32,
+    layout: Layout,
     vocab_size: usize,
     staging: Vec<u8>,
     logits: Vec<u8>,
@@ -59,8 +52,7 @@ impl<D: Device> Replayer<D> {
         Self {
             device,
             graphs,
-            block_tokens,
-            spare_block: manifest.kv.blocks,
+            layout: Layout::new(manifest),
             vocab_size,
             staging: Vec::with_capacity(staging),
             logits: vec![0; vocab_size * size_of::<f32>()],
@@ -84,6 +76,11 @@ impl<D: Device> Replayer<D> {
     /// tokens.
     pub(crate) fn decode_rows(&self, context: u32, rows: u32) -> u32 {
         self.graphs.decode.most(context, rows)
+    }
+
+    /// The most tokens that one prefill replay feeds.
+    pub(crate) fn max_chunk(&self) -> u32 {
+        self.graphs.prefill.max_rows()
     }
 
     pub(crate) fn head_rows(&self) -> u32 {
@@ -114,7 +111,7 @@ impl<D: Device> Replayer<D> {
         }
     }
 
-    /// Feeds one token of each row. `context` is the most tokens that a row attends to.
+    /// Feeds one token of each sequence. `context` is the most tokens that a row attends to.
     pub(crate) fn decode<'a>(
         &mut self,
         context: u32,
@@ -130,53 +127,32 @@ impl<D: Device> Replayer<D> {
         let bound = self.graphs.decode.get(size);
         let (tier, total) = size;
         let padding = (total - live) as usize;
-        let (block_tokens, spare_block) = (self.block_tokens, self.spare_block);
-        let spare_slot = spare_block * block_tokens;
+        let width = (tier / self.layout.block_tokens) as usize;
         let mut input = Input { device: &mut self.device, staging: &mut self.staging };
-
-        let ports = &bound.ports;
-        input.write(ports.token_ids, rows.clone().map(|r| r.token), padding, 0);
-        input.write(ports.positions, rows.clone().map(|r| r.position), padding, 0);
-        let slots = rows.clone().map(|r| slot(r.blocks, r.position, block_tokens));
-        input.write(ports.slots, slots, padding, spare_slot);
-        let width = (tier / block_tokens) as usize;
-        input.staging.clear();
-        for row in rows {
-            let used = row.position as usize / block_tokens as usize + 1;
-            input.extend(row.blocks[..used].iter().copied());
-            input.fill(width - used, spare_block);
-        }
-        input.fill(padding * width, spare_block);
-        input.flush(ports.block_table);
-
+        let padded = (rows, padding);
+        input.feed(&bound.ports, &self.layout, padded.clone(), padded, width);
         replay(&mut self.device, bound, live, &counters.buckets)
     }
 
-    /// Feeds `tokens` of one sequence from position `start` on and leaves their hidden states for
+    /// Feeds `tokens`, `chunk.live` of one sequence from position `start` on, and leaves their hidden states for
     /// [`Replayer::head`].
     pub(crate) fn prefill(
         &mut self,
         chunk: Chunk,
         start: u32,
         tokens: &[u32],
-        blocks: &[u32],
+        held: &Held,
         counters: &Counters,
     ) -> Result<(), DeviceError> {
         let bound = self.graphs.prefill.get(chunk.size);
         let (tier, total) = chunk.size;
         let padding = (total - chunk.live) as usize;
-        let (block_tokens, spare_block) = (self.block_tokens, self.spare_block);
+        let width = (tier / self.layout.block_tokens) as usize;
+        let rows = tokens.iter().zip(start..);
+        let rows = rows.map(|(&token, position)| Row { token, position, held });
+        let last = rows.clone().last();
         let mut input = Input { device: &mut self.device, staging: &mut self.staging };
-
-        let ports = &bound.ports;
-        let positions = start..start + chunk.live;
-        input.write(ports.token_ids, tokens.iter().copied(), padding, 0);
-        input.write(ports.positions, positions.clone(), padding, 0);
-        let slots = positions.map(|p| slot(blocks, p, block_tokens));
-        input.write(ports.slots, slots, padding, spare_block * block_tokens);
-        let used = (start + chunk.live).div_ceil(block_tokens) as usize;
-        let rest = (tier / block_tokens) as usize - used;
-        input.write(ports.block_table, blocks[..used].iter().copied(), rest, spare_block);
+        input.feed(&bound.ports, &self.layout, (rows, padding), (last.into_iter(), 0), width);
 
         replay(&mut self.device, bound, chunk.live, &counters.buckets).map(|_| ())
     }
@@ -223,11 +199,6 @@ impl<D: Device> Replayer<D> {
     }
 }
 
-/// Where the keys and values of `position` lie.
-fn slot(blocks: &[u32], position: u32, block_tokens: u32) -> u32 {
-    blocks[(position / block_tokens) as usize] * block_tokens + position % block_tokens
-}
-
 fn replay<D: Device>(
     device: &mut D,
     bound: &Bound<D::Graph>,
@@ -237,41 +208,4 @@ fn replay<D: Device>(
     device.replay(&bound.graph)?;
     buckets[bound.index].count(live);
     Ok(Outputs { logits: bound.ports.logits, argmax: bound.ports.argmax })
-}
-
-/// Writes integers as the device reads them. All inputs are written before every replay: plans
-/// share one arena, so the last replay may have put something else there.
-struct Input<'a, D: Device> {
-    device: &'a mut D,
-    staging: &'a mut Vec<u8>,
-}
-
-impl<D: Device> Input<'_, D> {
-    /// Writes `values`, then `padding` times `pad`.
-    fn write(
-        &mut self,
-        at: BufferRef,
-        values: impl Iterator<Item = u32>,
-        padding: usize,
-        pad: u32,
-    ) {
-        self.staging.clear();
-        self.extend(values);
-        self.fill(padding, pad);
-        self.flush(at);
-    }
-
-    fn extend(&mut self, values: impl Iterator<Item = u32>) {
-        for value in values {
-            self.staging.extend_from_slice(&value.to_le_bytes());
-        }
-    }
-
-    fn fill(&mut self, count: usize, value: u32) {
-        self.extend(std::iter::repeat_n(value, count));
-    }
-
-    fn flush(&mut self, at: BufferRef) {
-        self.device.write(at, self.staging);
-    }
 }

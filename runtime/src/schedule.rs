@@ -1,13 +1,13 @@
-//! Who runs next, and who holds which blocks.
+//! Who runs next, and who holds which memory.
 
-use crate::{blocks::BlockPool, sequence::Sequence};
+use crate::{memory::Memories, sequence::Sequence};
 use std::collections::VecDeque;
 
-/// Requests that wait, in the order they will run, and requests that hold blocks, oldest first.
+/// Requests that wait, in the order they will run, and requests that hold memory, oldest first.
 pub(crate) struct Scheduler {
     pub(crate) waiting: VecDeque<Sequence>,
     pub(crate) running: Vec<Sequence>,
-    pub(crate) pool: BlockPool,
+    pub(crate) memories: Memories,
     block_tokens: usize,
     max_running: usize,
     /// The last step was a prefill chunk: sequences that decode are next.
@@ -25,11 +25,11 @@ pub(crate) enum Work {
 }
 
 impl Scheduler {
-    pub(crate) fn new(blocks: u32, block_tokens: u32, max_running: u32) -> Self {
+    pub(crate) fn new(memories: Memories, block_tokens: u32, max_running: u32) -> Self {
         Self {
             waiting: VecDeque::new(),
             running: Vec::with_capacity(max_running as usize),
-            pool: BlockPool::new(blocks),
+            memories,
             block_tokens: block_tokens as usize,
             max_running: max_running as usize,
             prefilled_last: false,
@@ -60,11 +60,11 @@ impl Scheduler {
         let needed = |s: &Sequence| (s.prefill_end() + 1).min(s.most_tokens());
         let blocks = needed(self.waiting.front()?).div_ceil(self.block_tokens);
         let spare = self.running.len();
-        if !self.running.is_empty() && blocks + spare > self.pool.free() {
+        if !self.running.is_empty() && blocks + spare > self.memories.free_blocks() {
             return None;
         }
         let mut sequence = self.waiting.pop_front()?;
-        let fits = self.pool.grow(&mut sequence.blocks, blocks);
+        let fits = self.memories.start(&mut sequence.held, blocks);
         assert!(fits, "a sequence that is admitted fits all blocks");
         self.running.push(sequence);
         self.running.last()
@@ -83,8 +83,8 @@ impl Scheduler {
         work
     }
 
-    /// Fills `batch` with the indices of the running sequences that decode, each with a block for
-    /// its next token. Preempts the newest sequences when blocks run out; returns how many.
+    /// Fills `batch` with the indices of the running sequences that decode, each with blocks for
+    /// its next token. Preempts the newest sequences when KV blocks run out; returns how many.
     pub(crate) fn reserve_decode(&mut self, batch: &mut Vec<usize>) -> u64 {
         batch.clear();
         let mut preempted = 0;
@@ -95,8 +95,9 @@ impl Scheduler {
                 index += 1;
                 continue;
             }
-            let blocks = sequence.tokens.len().div_ceil(self.block_tokens);
-            if self.pool.grow(&mut sequence.blocks, blocks) {
+            let tokens = sequence.tokens.len();
+            if self.memories.grow(&mut sequence.held, tokens) {
+                self.memories.grow_window(&mut sequence.held, tokens);
                 batch.push(index);
                 index += 1;
             } else {
@@ -107,18 +108,32 @@ impl Scheduler {
         preempted
     }
 
-    /// The newest running sequence gives its blocks back and waits in front of all others.
+    /// The newest running sequence gives back what it holds and waits in front of all others.
     fn preempt_newest(&mut self) {
         let mut newest = self.running.pop().expect("a sequence asked for a block");
-        self.pool.give_back(&mut newest.blocks);
+        self.memories.give_back(&mut newest.held);
         newest.restart();
         self.waiting.push_front(newest);
     }
 
-    /// Takes a running sequence out and frees its blocks.
+    /// Gives the running sequence `index` window blocks for its first `tokens` tokens, which are
+    /// about to be fed.
+    pub(crate) fn reserve_prefill(&mut self, index: usize, tokens: usize) {
+        self.memories.grow_window(&mut self.running[index].held, tokens);
+    }
+
+    /// The first `tokens` tokens of the running sequence `index` were fed: takes back what no later
+    /// one sees.
+    pub(crate) fn advance(&mut self, index: usize, tokens: usize) {
+        let sequence = &mut self.running[index];
+        sequence.fed = tokens;
+        self.memories.pass_window(&mut sequence.held, tokens);
+    }
+
+    /// Takes a running sequence out and frees what it holds.
     pub(crate) fn remove_running(&mut self, index: usize) -> Sequence {
         let mut sequence = self.running.remove(index);
-        self.pool.give_back(&mut sequence.blocks);
+        self.memories.give_back(&mut sequence.held);
         sequence
     }
 }

@@ -1,23 +1,23 @@
 //! One request on its way through the engine.
 
-use crate::{Finish, Request, TokenEvent, TokenLogprob, limits::Checked};
+use crate::{Finish, Request, TokenEvent, TokenLogprob, limits::Checked, memory::Held};
 
-/// A request with its tokens and KV blocks.
+/// A request with its tokens and what it holds of the device's memories.
 pub(crate) struct Sequence {
     pub(crate) request: Request,
     /// Prompt, then output. Never reallocates: room for the longest answer is reserved.
     pub(crate) tokens: Vec<u32>,
     pub(crate) prompt_len: usize,
-    /// Tokens whose keys and values are in memory.
+    /// Tokens that the device was fed.
     pub(crate) fed: usize,
-    pub(crate) blocks: Vec<u32>,
+    pub(crate) held: Held,
     /// `max_tokens`, cut where the context ends.
     pub(crate) max_output: usize,
     /// Ids that end the output.
     pub(crate) terminators: Vec<u32>,
     /// The prompt's log-probabilities as far as they are known, until they are sent.
     pub(crate) prompt_logprobs: Option<Vec<TokenLogprob>>,
-    /// It ran before and gave its blocks back.
+    /// It ran before and gave everything it held back.
     pub(crate) preempted: bool,
     /// How its output ended, once it has.
     pub(crate) ended: Option<Finish>,
@@ -27,6 +27,8 @@ pub(crate) struct Sequence {
 pub(crate) struct Sizing<'a> {
     pub(crate) context_tokens: usize,
     pub(crate) block_tokens: usize,
+    /// Whether there are layers with a sliding window.
+    pub(crate) has_window: bool,
     pub(crate) eos: &'a [u32],
 }
 
@@ -43,7 +45,7 @@ impl Sequence {
         }
         let prompt_logprobs = request.logprobs.prompt_from.map(|_| Vec::new());
         Self {
-            blocks: Vec::with_capacity((prompt_len + max_output).div_ceil(sizing.block_tokens)),
+            held: Held::with_room(prompt_len + max_output, sizing.block_tokens, sizing.has_window),
             tokens,
             prompt_len,
             fed: 0,
@@ -91,7 +93,7 @@ impl Sequence {
         self.output_len() < self.request.min_tokens && !self.terminators.is_empty()
     }
 
-    /// Forgets what is in memory; the blocks were given back.
+    /// Forgets what is in memory; what it held was given back.
     pub(crate) fn restart(&mut self) {
         self.fed = 0;
         self.preempted = true;

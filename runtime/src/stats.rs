@@ -9,7 +9,7 @@ use std::{
 /// A snapshot of an engine's counters. Totals count from the start of the engine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Requests that hold KV blocks.
+    /// Requests that hold memory on the device.
     pub running: u64,
     /// Requests that wait, preempted ones included.
     pub waiting: u64,
@@ -21,13 +21,21 @@ pub struct Stats {
     pub free_blocks: u64,
     /// KV blocks, the spare one not counted.
     pub total_blocks: u64,
+    /// Blocks of layers with a sliding window that no request holds; 0 without such layers.
+    pub free_window_blocks: u64,
+    /// Blocks of layers with a sliding window, the spare one not counted.
+    pub total_window_blocks: u64,
+    /// Slots of recurrent memory that no request holds; 0 without such memory.
+    pub free_sequence_slots: u64,
+    /// Slots of recurrent memory, the spare one not counted.
+    pub total_sequence_slots: u64,
     /// Tokens in a KV block.
     pub block_tokens: u64,
     /// Prompt tokens of admitted requests; a preempted request counts once.
     pub prompt_tokens_total: u64,
     /// Tokens pushed to clients.
     pub generation_tokens_total: u64,
-    /// How often a running request gave its blocks back and was computed again.
+    /// How often a running request gave its memory back and was computed again.
     pub preemptions_total: u64,
     /// Requests that ended with a stop token or at their length.
     pub requests_finished_total: u64,
@@ -84,6 +92,8 @@ pub(crate) struct Counters {
     pub(crate) running: AtomicU64,
     pub(crate) waiting: AtomicU64,
     pub(crate) free_blocks: AtomicU64,
+    pub(crate) free_window_blocks: AtomicU64,
+    pub(crate) free_slots: AtomicU64,
     pub(crate) prompt_tokens: AtomicU64,
     pub(crate) generation_tokens: AtomicU64,
     pub(crate) preemptions: AtomicU64,
@@ -106,6 +116,8 @@ impl Counters {
             running: get(&self.running),
             waiting: get(&self.waiting),
             free_blocks: get(&self.free_blocks),
+            free_window_blocks: get(&self.free_window_blocks),
+            free_sequence_slots: get(&self.free_slots),
             prompt_tokens_total: get(&self.prompt_tokens),
             generation_tokens_total: get(&self.generation_tokens),
             preemptions_total: get(&self.preemptions),

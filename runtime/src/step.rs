@@ -2,7 +2,8 @@
 
 use crate::{
     Engine, Finish, StepOutcome, TokenEvent, TokenLogprob,
-    replay::{Chunk, Outputs, Row},
+    inputs::Row,
+    replay::{Chunk, Outputs},
     sampler::{Draw, History, adjusts, logprob},
     sequence::Sequence,
 };
@@ -18,18 +19,20 @@ impl<D: Device> Engine<D> {
         let end = sequence.prefill_end();
         let chunk = self.replayer.chunk(start as u32, (end - start) as u32);
         let fed = start + chunk.live as usize;
+        self.scheduler.reserve_prefill(index, fed);
+        let sequence = &self.scheduler.running[index];
         self.replayer.prefill(
             chunk,
             start as u32,
             &sequence.tokens[start..fed],
-            &sequence.blocks,
+            &sequence.held,
             &self.shared.counters,
         )?;
         self.shared.counters.prefill_steps.fetch_add(1, Relaxed);
         self.prompt_logprobs(index, start, chunk)?;
 
-        let sequence = &mut self.scheduler.running[index];
-        sequence.fed = fed;
+        self.scheduler.advance(index, fed);
+        let sequence = &self.scheduler.running[index];
         if fed == sequence.prompt_len && sequence.output_len() == 0 {
             self.end_prompt(index, chunk)?;
         }
@@ -144,7 +147,7 @@ impl<D: Device> Engine<D> {
             Row {
                 token: sequence.tokens[position],
                 position: position as u32,
-                blocks: &sequence.blocks,
+                held: &sequence.held,
             }
         });
         let outputs = self.replayer.decode(context(batch), rows, &self.shared.counters)?;
@@ -153,7 +156,7 @@ impl<D: Device> Engine<D> {
         self.replayer.argmax(outputs, &mut self.scratch.argmax);
         for row in 0..count {
             let index = self.scratch.batch[first + row];
-            self.scheduler.running[index].fed += 1;
+            self.scheduler.advance(index, self.scheduler.running[index].fed + 1);
             if self.choose(index, outputs, row as u32) {
                 self.scratch.ended.push(index);
             }

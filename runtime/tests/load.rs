@@ -2,7 +2,7 @@
 
 mod support;
 
-use artifact::{Artifact, Manifest, Phase, Plan, Space, Writer};
+use artifact::{Artifact, Manifest, Phase, Plan, SequenceMemory, Space, WindowMemory, Writer};
 use hal::{Call, RecordingDevice};
 use precast_runtime::testing::FakeModel;
 use precast_runtime::{Engine, EngineError, EngineOptions};
@@ -94,6 +94,30 @@ fn plans_that_cannot_be_driven_are_refused_with_the_reason() {
         refused(|_, plans| plans[0].inputs.retain(|p| p.name != "slots")),
         "plan `decode-bs1-ctx64`: it has no port `slots`",
     );
+    let window = WindowMemory { tokens: 8, blocks: 9, bytes_per_block: 64 };
+    let sequences = SequenceMemory { slots: 4, bytes_per_slot: 8 };
+    expect(
+        refused(|manifest, _| manifest.window = Some(window)),
+        "plan `decode-bs1-ctx64`: it has no port `window_slots`",
+    );
+    expect(
+        refused(|manifest, _| manifest.sequences = Some(sequences)),
+        "plan `decode-bs1-ctx64`: it has no port `sequences`",
+    );
+    expect(
+        refused(|_, plans| plans[0].inputs[2].name = "speed".into()),
+        "plan `decode-bs1-ctx64`: it has no port `slots`",
+    );
+    let added = |name: &str| {
+        refused(|_, plans| {
+            let mut port = plans[0].inputs[2].clone();
+            port.name = name.into();
+            plans[0].inputs.push(port);
+        })
+    };
+    expect(added("window_table"), "port `window_table` needs a `window` in the manifest");
+    expect(added("sequences"), "port `sequences` needs a `sequences` in the manifest");
+    expect(added("speed"), "its port `speed` is not one that this version writes");
     expect(
         refused(|_, plans| plans[0].inputs[0].dtype = DType::I64),
         "port `token_ids` is i64[1], expected i32[1]",
@@ -123,12 +147,39 @@ fn plans_that_cannot_be_driven_are_refused_with_the_reason() {
     );
     expect(refused(|manifest, _| manifest.kv.blocks = 0), "`kv.blocks` is 0");
     expect(refused(|manifest, _| manifest.kv.blocks = 1 << 30), "`kv.blocks` is 1073741824");
+    let memory = |tokens, window_blocks, sequence_slots| {
+        let model = FakeModel {
+            sliding_window: Some(tokens),
+            window_blocks: Some(window_blocks),
+            sequence_slots: Some(sequence_slots),
+            ..FakeModel::default()
+        };
+        // The device is not asked for any of it.
+        let (device, plans) = (RecordingDevice::default(), model.plans());
+        let options = EngineOptions::default();
+        match Engine::from_parts(device, &model.manifest(), &plans, options) {
+            Ok(_) => panic!("accepted"),
+            Err(error) => error.to_string(),
+        }
+    };
+    expect(memory(9, 3, 4), "`window.blocks` is 3, but must be enough for the window");
+    expect(memory(9, 1 << 30, 4), "`window.blocks` is 1073741824");
+    expect(memory(9, 40, 0), "`sequences.slots` is 0");
+    expect(memory(9, 40, u32::MAX), "`sequences.slots` is 4294967295");
+    expect(memory(0, 40, 4), "`window.tokens` is 0");
     expect(refused(|manifest, _| manifest.max_running_requests = 0), "`max_running_requests` is 0");
 }
 
 #[test]
 fn a_replay_sees_padding_rows_that_name_the_spare_block() {
-    let model = FakeModel { decode_rows: vec![4], blocks: 50, ..FakeModel::default() };
+    let model = FakeModel {
+        decode_rows: vec![4],
+        blocks: 50,
+        sliding_window: Some(3),
+        window_blocks: Some(40),
+        sequence_slots: Some(6),
+        ..FakeModel::default()
+    };
     let mut device = RecordingDevice::default();
     // Every row's most probable token is 5.
     device.answer = Some(Box::new(|_, out, _| {
@@ -164,6 +215,12 @@ fn a_replay_sees_padding_rows_that_name_the_spare_block() {
     let mut table = [50; 4 * 8];
     (table[0], table[1]) = (0, 1);
     assert_eq!(written("block_table"), table);
+    // It sees places 8 to 10, so the first block of the window went back.
+    assert_eq!(written("window_slots"), [8 + 2, 40 * 8, 40 * 8, 40 * 8]);
+    let mut window_table = [40; 4 * 8];
+    window_table[1] = 1;
+    assert_eq!(written("window_table"), window_table);
+    assert_eq!(written("sequences"), [0, 6, 6, 6]);
 }
 
 #[test]

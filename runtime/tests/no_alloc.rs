@@ -1,4 +1,5 @@
 //! Steady decoding takes no memory, whatever the sampling.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 
@@ -51,7 +52,7 @@ fn a_thousand_decode_steps_allocate_nothing() {
     drop(vec![0u8; 100]);
     assert_eq!(ALLOCATIONS.get() - before, 2, "the counter counts");
 
-    let model = FakeModel {
+    let plain = FakeModel {
         vocab_size: 1200,
         max_context: 2048,
         blocks: 1024,
@@ -59,7 +60,12 @@ fn a_thousand_decode_steps_allocate_nothing() {
         max_running_requests: 7,
         ..FakeModel::default()
     };
-    let mut engine = engine(&model);
+    decode(&plain);
+    decode(&FakeModel { sliding_window: Some(100), sequence_slots: Some(7), ..plain });
+}
+
+fn decode(model: &FakeModel) {
+    let mut engine = engine(model);
     let samplings = [
         greedy(),
         Sampling { repetition_penalty: 1.1, frequency_penalty: 0.2, ..greedy() },

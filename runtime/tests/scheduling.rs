@@ -1,4 +1,4 @@
-//! Whatever else runs, a request gets the tokens it would get alone, and every block comes back.
+//! Whatever else runs, a request gets the tokens it would get alone, and all memory comes back.
 
 mod support;
 
@@ -46,8 +46,37 @@ fn plan() -> impl Strategy<Value = Plan> {
     )
 }
 
+/// A window, with blocks for exactly so many sequences.
+fn window() -> impl Strategy<Value = Option<(u32, u32)>> {
+    prop_oneof![1 => Just(None), 2 => (1u32..40, 1u32..6).prop_map(Some)]
+}
+
+fn slots() -> impl Strategy<Value = Option<u32>> {
+    prop_oneof![1 => Just(None), 2 => (1u32..6).prop_map(Some)]
+}
+
+/// `model` with a sliding window whose memory suffices for `sequences` sequences and not one block
+/// more: `n` places in a row touch at most `(n + block_tokens - 2) / block_tokens + 1` blocks.
+fn with_window(model: FakeModel, tokens: u32, sequences: u32) -> FakeModel {
+    let bt = model.block_tokens;
+    let spanned = |places: u32| ((places + bt - 2) / bt + 1).min(96 / bt);
+    let chunk = model.prefill_rows.iter().max().expect("there are chunks");
+    let blocks = spanned(tokens - 1 + chunk) + (sequences - 1) * spanned(tokens);
+    FakeModel { sliding_window: Some(tokens), window_blocks: Some(blocks), ..model }
+}
+
 /// Small enough that several requests do not fit, large enough for any single one.
 fn model() -> impl Strategy<Value = FakeModel> {
+    (paged_model(), window(), slots()).prop_map(|(model, window, sequence_slots)| {
+        let model = FakeModel { sequence_slots, ..model };
+        match window {
+            Some((tokens, sequences)) => with_window(model, tokens, sequences),
+            None => model,
+        }
+    })
+}
+
+fn paged_model() -> impl Strategy<Value = FakeModel> {
     let decode = prop_oneof![Just(vec![1, 2, 4]), Just(vec![3]), Just(vec![1, 8])];
     let prefill = prop_oneof![Just(vec![4, 16]), Just(vec![8]), Just(vec![1, 5, 32])];
     (decode, prefill, 1u32..8, 12u32..40, prop_oneof![Just(4u32), Just(8)]).prop_map(
@@ -81,6 +110,7 @@ fn alone(model: &FakeModel, index: usize, plan: &Plan) -> (Vec<u32>, Finish) {
         decode_rows: vec![1],
         prefill_rows: vec![1],
         max_running_requests: 1,
+        window_blocks: None,
         ..model.clone()
     };
     let mut engine = engine(&roomy);
@@ -99,7 +129,10 @@ proptest! {
         plans in prop::collection::vec(plan(), 1..14),
     ) {
         let mut engine = engine(&model);
-        let total = engine.stats().total_blocks;
+        let start = engine.stats();
+        let total = start.total_blocks;
+        let window_blocks = u64::from(model.window_blocks.unwrap_or(0));
+        let slots = u64::from(model.sequence_slots.unwrap_or(0));
         let mut all = Vec::new();
         let mut first_token: Vec<Option<usize>> = vec![None; plans.len()];
         let mut step = 0;
@@ -124,7 +157,11 @@ proptest! {
                 }
             }
             let stats = engine.stats();
-            prop_assert!(stats.running <= model.max_running_requests.into());
+            prop_assert!(stats.running <= start.max_running_requests);
+            prop_assert!(start.max_running_requests <= model.max_running_requests.into());
+            if model.sequence_slots.is_some() {
+                prop_assert_eq!(stats.free_sequence_slots + stats.running, slots);
+            }
             prop_assert!(stats.free_blocks + stats.running <= total, "a running one holds a block");
             if outcome == StepOutcome::Idle && all.len() == plans.len() {
                 break;
@@ -133,6 +170,8 @@ proptest! {
 
         let stats = engine.stats();
         prop_assert_eq!((stats.running, stats.waiting, stats.free_blocks), (0, 0, total));
+        prop_assert_eq!(stats.free_window_blocks, window_blocks);
+        prop_assert_eq!(stats.free_sequence_slots, slots);
         let ended = stats.requests_finished_total + stats.requests_aborted_total;
         prop_assert_eq!(ended, plans.len() as u64);
         let started: Vec<usize> = first_token.iter().flatten().copied().collect();
@@ -154,12 +193,19 @@ proptest! {
 fn preempted_requests_lose_nothing() {
     // Two answers of 60 tokens need 16 blocks; there are 10.
     let model = FakeModel { blocks: 10, max_context: 80, ..FakeModel::default() };
-    let mut engine = engine(&model);
+    preempt(&model);
+    preempt(&FakeModel { sliding_window: Some(20), ..model.clone() });
+    preempt(&FakeModel { sequence_slots: Some(2), ..model.clone() });
+    preempt(&FakeModel { sliding_window: Some(3), sequence_slots: Some(4), ..model });
+}
+
+fn preempt(model: &FakeModel) {
+    let mut engine = engine(model);
     let prompts = [prompt(1, 4, 256), prompt(2, 4, 256)];
     let all: Vec<Collected> = (0..2)
         .map(|i| {
             let (request, collected) = request(i as u64, &prompts[i], 60);
-            engine.add(request).unwrap();
+            engine.add(request).expect("it fits");
             collected
         })
         .collect();
@@ -170,6 +216,54 @@ fn preempted_requests_lose_nothing() {
     assert_eq!(stats.generation_tokens_total, 120);
     for (prompt, collected) in prompts.iter().zip(&all) {
         assert_eq!(collected.tokens(), model.greedy(prompt, 60));
+    }
+}
+
+/// The prompt and the answer are far longer than all blocks of the window together.
+#[test]
+fn a_long_context_takes_no_more_of_the_window_than_a_short_one() {
+    let model = FakeModel { block_tokens: 4, blocks: 60, ..FakeModel::default() };
+    let model = with_window(model, 10, 1);
+    let blocks = u64::from(model.window_blocks.unwrap());
+    // A chunk of 16 and 9 places before it, then 10 places of one token.
+    assert_eq!(blocks, 7);
+    let mut engine = engine(&model);
+    assert_eq!(engine.stats().max_running_requests, 1);
+    let prompt = prompt(4, 150, 256);
+    let (one, collected) = request(0, &prompt, 80);
+    engine.add(one).unwrap();
+    let mut fewest = blocks;
+    while engine.step().unwrap() != StepOutcome::Idle {
+        let stats = engine.stats();
+        assert_eq!(stats.total_window_blocks, blocks);
+        fewest = fewest.min(stats.free_window_blocks);
+    }
+    // Between steps, only the 9 places that the next token sees are held.
+    assert_eq!(fewest, blocks - 3);
+    assert_eq!(engine.stats().free_window_blocks, blocks);
+    assert_eq!(collected.tokens(), model.greedy(&prompt, 80));
+}
+
+#[test]
+fn a_slot_is_held_from_the_start_of_the_prompt_to_the_end_of_the_answer() {
+    let model = FakeModel { sequence_slots: Some(2), ..FakeModel::default() };
+    let mut engine = engine(&model);
+    let free = |engine: &precast_runtime::Engine<_>| engine.stats().free_sequence_slots;
+    let all = [40, 3, 1].map(|len| {
+        let (one, collected) = request(len as u64, &prompt(len as u32, len, 256), 4);
+        engine.add(one).unwrap();
+        collected
+    });
+    assert_eq!((free(&engine), engine.stats().max_running_requests), (2, 2));
+    engine.step().unwrap();
+    assert_eq!((free(&engine), engine.stats().running), (0, 2));
+    all[0].close();
+    engine.step().unwrap();
+    assert_eq!((free(&engine), engine.stats().running), (0, 2), "the third took the slot");
+    finish(&mut engine);
+    assert_eq!(free(&engine), 2);
+    for (collected, len) in all.iter().zip([40, 3, 1]).skip(1) {
+        assert_eq!(collected.tokens(), model.greedy(&prompt(len as u32, len, 256), 4));
     }
 }
 

@@ -1,19 +1,23 @@
 //! An engine without a model, for tests of whatever drives an engine.
 //!
 //! [`FakeModel`] makes real plans for a device that computes no network: the logits after a
-//! sequence are a pure function of its tokens, read back from the KV slots that the engine said to
-//! write. A wrong slot, block table, position, padding row or a block used twice changes the tokens,
-//! and what a kernel would read out of bounds fails the replay.
+//! sequence are a pure function of its tokens, read back from the KV slots, window slots and recurrent
+//! memory that the engine said to use. A replay fails when a row sees a place that its sequence did
+//! not write there, continues another sequence's memory, or is padding and does not say so.
 
 mod device;
+mod feed;
+mod graph;
+mod hash;
 mod plans;
 mod sink;
 
 pub use device::{Failure, FakeDevice};
+pub use graph::FakeGraph;
 pub use sink::{Collected, collector};
 
 use crate::{Engine, EngineHandle, EngineOptions};
-use artifact::{Manifest, Plan};
+use artifact::{Manifest, Plan, WindowMemory};
 use std::time::Duration;
 
 /// What the fake engine should be like.
@@ -27,6 +31,12 @@ pub struct FakeModel {
     pub block_tokens: u32,
     /// KV blocks, the spare one not counted.
     pub blocks: u32,
+    /// Tokens that layers with a sliding window see; `None` for a model without such layers.
+    pub sliding_window: Option<u32>,
+    /// Blocks of the window's memory; enough for `max_running_requests` when `None`.
+    pub window_blocks: Option<u32>,
+    /// Slots of recurrent memory; `None` for a model without it.
+    pub sequence_slots: Option<u32>,
     /// Decode buckets.
     pub decode_rows: Vec<u32>,
     /// Prefill chunk lengths.
@@ -53,6 +63,9 @@ impl Default for FakeModel {
             max_context: 256,
             block_tokens: 8,
             blocks: 128,
+            sliding_window: None,
+            window_blocks: None,
+            sequence_slots: None,
             decode_rows: vec![1, 2, 4],
             prefill_rows: vec![4, 16],
             head_rows: vec![1, 4],
@@ -90,18 +103,28 @@ impl FakeModel {
             .expect("a fake model is consistent")
     }
 
+    /// The memory of layers with a sliding window.
+    fn window_memory(&self) -> Option<WindowMemory> {
+        let tokens = self.sliding_window?;
+        let chunk = self.prefill_rows.iter().copied().max().unwrap_or(0);
+        let each = tokens.saturating_sub(1).div_ceil(self.block_tokens) + 1;
+        let enough = self.max_running_requests * each + chunk.div_ceil(self.block_tokens) + 1;
+        let blocks = self.window_blocks.unwrap_or(enough);
+        let bytes_per_block = u64::from(self.block_tokens) * device::ENTRY_BYTES;
+        Some(WindowMemory { tokens, blocks, bytes_per_block })
+    }
+
     /// The logits after `tokens`.
     pub fn logits(&self, tokens: &[u32]) -> Vec<f32> {
-        let entries = tokens.iter().zip(0..).map(|(&t, p)| device::entry(t, p));
-        let hidden = entries.fold(device::START, device::fold);
-        (0..self.vocab_size).map(|token| device::logit(hidden, token)).collect()
+        let hidden = hash::hidden(self, tokens);
+        (0..self.vocab_size).map(|token| hash::logit(hidden, token)).collect()
     }
 
     /// The greedy continuation of `prompt` by `count` tokens, end-of-sequence ids ignored.
     pub fn greedy(&self, prompt: &[u32], count: usize) -> Vec<u32> {
         let mut tokens = prompt.to_vec();
         for _ in 0..count {
-            let best = device::first_largest(self.logits(&tokens).into_iter());
+            let best = hash::first_largest(self.logits(&tokens).into_iter());
             tokens.push(best);
         }
         tokens.split_off(prompt.len())

@@ -3,7 +3,7 @@
 use super::{FakeModel, device};
 use artifact::{
     BufferRef, BuildTarget, FORMAT_VERSION, FileEntry, Kv, Manifest, Memory, Model, Phase,
-    Placement, Plan, PlanEntry, Port, Provenance, Scalar, Space, Step, checksum,
+    Placement, Plan, PlanEntry, Port, Provenance, Scalar, SequenceMemory, Space, Step, checksum,
 };
 use std::collections::BTreeMap;
 use tensor::DType;
@@ -14,13 +14,18 @@ const ALIGN: u64 = 64;
 pub(super) struct Places {
     pub(super) arena_bytes: u64,
     pub(super) state_bytes: u64,
-    pub(super) kv: BufferRef,
-    pub(super) hidden: BufferRef,
+    kv: BufferRef,
+    window: BufferRef,
+    recurrent: BufferRef,
+    hidden: BufferRef,
     token_ids: u64,
     positions: u64,
     slots: u64,
     rows: u64,
     block_table: u64,
+    window_slots: u64,
+    window_table: u64,
+    sequences: u64,
     logits: u64,
     argmax: u64,
 }
@@ -42,22 +47,36 @@ impl Places {
         let (token_ids, positions, slots) = (place(inputs), place(inputs), place(inputs));
         let rows = place(inputs);
         let block_table = place(decode.max(1) * width);
+        let (window_slots, window_table) = (place(inputs), place(decode.max(1) * width));
+        let sequences = place(inputs);
         let logits = place(outputs * u64::from(model.vocab_size));
         let argmax = place(outputs);
-        let slots_of_kv = u64::from(model.blocks + 1) * u64::from(model.block_tokens);
-        let kv_bytes = slots_of_kv * device::ENTRY_BYTES;
-        let hidden_bytes = prefill * device::ENTRY_BYTES;
-        let state = |offset, bytes| BufferRef { space: Space::State, offset, bytes };
+        let mut state_bytes = 0;
+        let mut state = |entries: u64| {
+            let (offset, bytes) = (state_bytes, entries * device::ENTRY_BYTES);
+            state_bytes += bytes;
+            BufferRef { space: Space::State, offset, bytes }
+        };
+        let places = |blocks: u32| u64::from(blocks + 1) * u64::from(model.block_tokens);
+        let kv = state(places(model.blocks));
+        let window = state(model.window_memory().map_or(0, |window| places(window.blocks)));
+        let recurrent = state(model.sequence_slots.map_or(0, |slots| u64::from(slots) + 1));
+        let hidden = state(prefill);
         Self {
             arena_bytes,
-            state_bytes: kv_bytes + hidden_bytes,
-            kv: state(0, kv_bytes),
-            hidden: state(kv_bytes, hidden_bytes),
+            state_bytes,
+            kv,
+            window,
+            recurrent,
+            hidden,
             token_ids,
             positions,
             slots,
             rows,
             block_table,
+            window_slots,
+            window_table,
+            sequences,
             logits,
             argmax,
         }
@@ -73,16 +92,24 @@ fn port(name: &str, dtype: DType, dims: &[u64], offset: u64) -> Port {
 fn plan(model: &FakeModel, places: &Places, phase: Phase, rows: u32, context_tokens: u32) -> Plan {
     let t = u64::from(rows);
     let width = u64::from(context_tokens / model.block_tokens);
-    let sequences = if phase == Phase::Decode { t } else { 1 };
-    let inputs = match phase {
+    let tables = if phase == Phase::Decode { t } else { 1 };
+    let mut inputs = match phase {
         Phase::Head => vec![port("rows", DType::I32, &[t], places.rows)],
         Phase::Decode | Phase::Prefill => vec![
             port("token_ids", DType::I32, &[t], places.token_ids),
             port("positions", DType::I32, &[t], places.positions),
             port("slots", DType::I32, &[t], places.slots),
-            port("block_table", DType::I32, &[sequences, width], places.block_table),
+            port("block_table", DType::I32, &[tables, width], places.block_table),
         ],
     };
+    let feeds = phase != Phase::Head;
+    if feeds && model.sliding_window.is_some() {
+        inputs.push(port("window_slots", DType::I32, &[t], places.window_slots));
+        inputs.push(port("window_table", DType::I32, &[tables, width], places.window_table));
+    }
+    if feeds && model.sequence_slots.is_some() {
+        inputs.push(port("sequences", DType::I32, &[t], places.sequences));
+    }
     let outputs = match phase {
         Phase::Prefill => Vec::new(),
         Phase::Decode | Phase::Head => vec![
@@ -90,11 +117,15 @@ fn plan(model: &FakeModel, places: &Places, phase: Phase, rows: u32, context_tok
             port("argmax", DType::I32, &[t], places.argmax),
         ],
     };
-    let state = match phase {
-        Phase::Decode => vec![places.kv],
-        Phase::Prefill => vec![places.kv, places.hidden],
-        Phase::Head => vec![places.hidden],
-    };
+    let mut state = Vec::new();
+    if feeds {
+        state.push(places.kv);
+        state.extend(model.sliding_window.map(|_| places.window));
+        state.extend(model.sequence_slots.map(|_| places.recurrent));
+    }
+    if phase != Phase::Decode {
+        state.push(places.hidden);
+    }
     let ports = |ports: &[Port]| ports.iter().map(|p| p.at).collect::<Vec<_>>();
     let args = [ports(&inputs), state, ports(&outputs)].concat();
     let placed = |port: &Port| {
@@ -162,7 +193,7 @@ pub(super) fn manifest(model: &FakeModel) -> Manifest {
             eos_token_ids: model.eos_token_ids.clone(),
             dtype: DType::F32,
             parameters: 0,
-            sliding_window: None,
+            sliding_window: model.sliding_window,
         },
         provenance: Provenance {
             compiler: env!("CARGO_PKG_VERSION").into(),
@@ -179,8 +210,10 @@ pub(super) fn manifest(model: &FakeModel) -> Manifest {
             blocks: model.blocks,
             bytes_per_token: device::ENTRY_BYTES,
         },
-        window: None,
-        sequences: None,
+        window: model.window_memory(),
+        sequences: model
+            .sequence_slots
+            .map(|slots| SequenceMemory { slots, bytes_per_slot: device::ENTRY_BYTES }),
         memory: Memory {
             weights_bytes: 0,
             state_bytes: places.state_bytes,
