@@ -48,6 +48,7 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
         precision: Precision { weights: model.dtype, activations: DType::F32 },
         kv_dtype: model.dtype,
         kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
+        quantize_activations: false,
     };
     let module = models::build(&checkpoint, &build);
     let options = options(&args.build, &model, args.dump_ir)?;

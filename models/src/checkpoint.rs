@@ -1,14 +1,18 @@
 //! A checkpoint directory, checked before anything long begins.
 
 use crate::{
+    check::{Check, Sound},
     config::{Config, shared::take_eos},
     error::{ModelError, STORED, TensorProblem},
+    expected::names::{ABSORBED, HEAD},
     fields::Fields,
+    files::Opened,
     info::ModelInfo,
-    source::{Opened, SafetensorsSource},
+    quant::{Description, Expected, Published, Quantization, Use, expand, usually_fp8},
+    source::SafetensorsSource,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 use tensor::{DType, TensorInfo};
@@ -35,7 +39,8 @@ pub struct Ignored {
 impl Checkpoint {
     /// Reads `config.json`, `generation_config.json` where there is one, and the headers of the
     /// weights in `dir`: `model.safetensors`, or the files that `model.safetensors.index.json`
-    /// names. No weight is read.
+    /// names; with a `quant_model_description.json`, the `quant_model_weight*` files instead. No
+    /// weight is read but offsets that must be zero.
     ///
     /// # Errors
     /// [`ModelError`] when a file is missing or damaged, the model or a setting is not supported, or
@@ -47,11 +52,49 @@ impl Checkpoint {
             Some(ids) => ids,
             None => config.eos_token_ids.clone(),
         };
-        let opened = Opened::read(dir)?;
-        let ignored = check(dir, &config, &opened)?;
-        let source = opened.into_source(|name| !ignored.iter().any(|i| i.name == name));
+        let quantization = quantization(dir, &config)?;
+        let described = matches!(quantization, Quantization::Described(_));
+        let opened = Opened::read(dir, described)?;
+        let (sound, ignored) = check(dir, &config, &quantization, &opened)?;
+        Ok(Self::new(dir.to_owned(), name_of(dir), config, eos_token_ids, sound, ignored))
+    }
+
+    /// A model without weights: what `config.json` at `path`, or in the directory `path`, says, with
+    /// tensors as its publisher would store them, bf16 where nothing says otherwise. Reading a
+    /// weight is an error.
+    ///
+    /// # Errors
+    /// [`ModelError`] when the file is missing or damaged, or the model or a setting is not
+    /// supported.
+    pub fn config_only(path: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let path = path.as_ref();
+        let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+        let config = Config::read(&file)?;
+        let dir = file.parent().unwrap_or(Path::new("")).to_owned();
+        let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned());
+        let name = stem.filter(|_| !path.is_dir()).unwrap_or_else(|| name_of(&dir));
+        let quantization = Quantization::Published(config.published);
+        let (expected, _) = expand(&quantization, config.parts(), usually_fp8);
+        let parameters = expected.iter().filter(|e| e.used == Use::Parameter);
+        let parameters = parameters.map(|e| e.name.clone()).collect();
+        let source =
+            SafetensorsSource::promised(&file, expected.iter().filter_map(Expected::usual));
+        let sound = Sound { source, parameters };
+        let eos_token_ids = config.eos_token_ids.clone();
+        Ok(Self::new(dir, name, config, eos_token_ids, sound, Vec::new()))
+    }
+
+    fn new(
+        dir: PathBuf,
+        name: String,
+        config: Config,
+        eos_token_ids: Vec<u32>,
+        Sound { source, parameters }: Sound,
+        ignored: Vec<Ignored>,
+    ) -> Self {
+        let counted = || source.tensors().filter(|t| parameters.contains(&t.name));
         let info = ModelInfo {
-            name: name_of(dir),
+            name,
             model_type: config.model_type.to_owned(),
             architecture: config.architecture.to_owned(),
             vocab_size: config.vocab_size,
@@ -59,10 +102,10 @@ impl Checkpoint {
             eos_token_ids,
             hidden: config.hidden,
             layers: config.layers.len() as u64,
-            parameters: source.tensors().map(elements).sum(),
-            dtype: commonest_type(&source),
+            parameters: counted().map(elements).sum(),
+            dtype: commonest_float(counted()),
         };
-        Ok(Self { dir: dir.to_owned(), config, info, source, ignored })
+        Self { dir, config, info, source, ignored }
     }
 
     /// The directory it was read from.
@@ -101,45 +144,75 @@ fn eos_of_generation(dir: &Path, config: &Config) -> Result<Option<Vec<u32>>, Mo
     take_eos(&mut Fields::read(&path)?, config.vocab_size)
 }
 
-/// Compares what is stored with what the configuration calls for. Returns what may be passed over.
-fn check(dir: &Path, config: &Config, opened: &Opened) -> Result<Vec<Ignored>, ModelError> {
-    let mut problems = Vec::new();
-    let mut used = BTreeSet::new();
-    let mut expected = config.tensors();
-    expected.sort();
-    for (name, expected) in expected {
-        match opened.stored.get(&name) {
-            None => problems.push(TensorProblem::Missing { name: name.clone(), expected }),
-            Some((_, stored)) if stored.dims != expected => problems.push(TensorProblem::Shape {
-                name: name.clone(),
-                expected,
-                found: stored.dims.clone(),
-            }),
-            Some((_, stored)) => {
-                let found = match &stored.dtype {
-                    Ok(dtype) if STORED.contains(dtype) => None,
-                    Ok(dtype) => Some(dtype.to_string()),
-                    Err(spelling) => Some(spelling.clone()),
-                };
-                if let Some(found) = found {
-                    problems.push(TensorProblem::DType { name: name.clone(), found });
-                }
-            }
+/// What the checkpoint in `dir` says about its own quantisation.
+fn quantization(dir: &Path, config: &Config) -> Result<Quantization, ModelError> {
+    match (Description::read(dir)?, config.published) {
+        (None, published) => Ok(Quantization::Published(published)),
+        (Some(description), Published::Float) => Ok(Quantization::Described(description)),
+        (Some(description), _) => {
+            Err(ModelError::TwiceQuantized { path: description.path().to_owned() })
         }
-        used.insert(name);
     }
-    let mut ignored = Vec::new();
-    for name in opened.stored.keys().filter(|&n| !used.contains(n)).cloned() {
+}
+
+/// Compares what is stored with what the configuration calls for.
+fn check(
+    dir: &Path,
+    config: &Config,
+    quantization: &Quantization,
+    opened: &Opened,
+) -> Result<(Sound, Vec<Ignored>), ModelError> {
+    let is_fp8 = |name: &str| {
+        opened.stored.get(name).is_some_and(|(_, stored)| stored.dtype == Ok(DType::F8E4M3))
+    };
+    let (expected, undescribed) = expand(quantization, config.parts(), is_fp8);
+    let mut check = Check::new(opened);
+    let problem = |name| TensorProblem::Undescribed { name };
+    check.problems.extend(undescribed.iter().cloned().map(problem));
+    let sound = check.tensors(expected)?;
+    check.problems.extend(unusable(&sound.source));
+    for name in check.unseen().into_iter().filter(|n| !undescribed.contains(n)) {
         match config.ignorable(&name) {
-            Some(reason) => ignored.push(Ignored { name, reason }),
-            None => problems.push(TensorProblem::Unused { name }),
+            Some(reason) => check.ignored.push(Ignored { name, reason }),
+            None => check.problems.push(TensorProblem::Unused { name }),
         }
     }
-    if problems.is_empty() {
-        Ok(ignored)
-    } else {
-        Err(ModelError::Tensors { dir: dir.to_owned(), problems })
+    let Check { problems, mut ignored, .. } = check;
+    if !problems.is_empty() {
+        return Err(ModelError::Tensors { dir: dir.to_owned(), problems });
     }
+    ignored.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((sound, ignored))
+}
+
+/// Tensors that are quantised soundly, and not in a way that the model can use.
+fn unusable(source: &SafetensorsSource) -> Vec<TensorProblem> {
+    let mut problems = Vec::new();
+    let mut first: BTreeMap<String, DType> = BTreeMap::new();
+    for TensorInfo { name, dtype, .. } in source.tensors() {
+        let expert = expert_free(name);
+        let prefix = name.strip_suffix(".deq_scale");
+        if prefix.is_some_and(|p| expert.is_some() || p == HEAD || p.ends_with(ABSORBED)) {
+            problems.push(TensorProblem::Static { name: name.clone() });
+        }
+        let Some(expert) = expert else { continue };
+        let first = *first.entry(expert).or_insert(*dtype);
+        if first != *dtype {
+            let (name, found) = (name.clone(), *dtype);
+            problems.push(TensorProblem::MixedExperts { name, found, first });
+        }
+        if name.ends_with(".bias") {
+            problems.push(TensorProblem::ExpertBias { name: name.clone() });
+        }
+    }
+    problems
+}
+
+/// `name` without the number of the expert that it belongs to.
+fn expert_free(name: &str) -> Option<String> {
+    let (before, after) = name.split_once(".experts.")?;
+    let (number, part) = after.split_once('.')?;
+    number.parse::<u64>().ok().map(|_| format!("{before}.{part}"))
 }
 
 fn name_of(dir: &Path) -> String {
@@ -154,9 +227,10 @@ fn elements(tensor: &TensorInfo) -> u64 {
     tensor.dims.iter().product()
 }
 
-fn commonest_type(source: &SafetensorsSource) -> DType {
+/// The element type of most elements that are no codes.
+fn commonest_float<'a>(tensors: impl Iterator<Item = &'a TensorInfo>) -> DType {
     let mut counts: BTreeMap<DType, u64> = BTreeMap::new();
-    for tensor in source.tensors() {
+    for tensor in tensors.filter(|t| STORED.contains(&t.dtype)) {
         *counts.entry(tensor.dtype).or_default() += elements(tensor);
     }
     counts.into_iter().max_by_key(|&(_, n)| n).map_or(DType::BF16, |(dtype, _)| dtype)

@@ -1,7 +1,7 @@
 //! What can be wrong with a checkpoint, and what to do about it.
 
 use std::{fmt, io, path::PathBuf};
-use tensor::DType;
+use tensor::{DType, WeightError};
 
 /// A checkpoint that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +78,30 @@ pub enum ModelError {
         /// The directory.
         dir: PathBuf,
     },
+    /// Quantised weights without the file that says how.
+    #[error(
+        "{path} is missing, and without it nothing says how the weights are quantised; copy it \
+         from where the weights come from",
+        path = path.display()
+    )]
+    Undescribed {
+        /// The description that should be there.
+        path: PathBuf,
+    },
+    /// More than one set of quantised weights.
+    #[error(
+        "{dir} has both {first} and {second}; keep one set of weights, with the index that names \
+         its files",
+        dir = dir.display()
+    )]
+    ManyWeights {
+        /// The directory.
+        dir: PathBuf,
+        /// One of the files.
+        first: String,
+        /// Another.
+        second: String,
+    },
     /// A weight file or index that contradicts itself.
     #[error("{path} is damaged: {reason}; download it again", path = path.display())]
     Damaged {
@@ -86,6 +110,19 @@ pub enum ModelError {
         /// What is wrong.
         reason: String,
     },
+    /// Two files that each say how the weights are quantised.
+    #[error(
+        "config.json has a `quantization_config`, and {path} describes the weights too; remove the \
+         one that does not belong to them",
+        path = path.display()
+    )]
+    TwiceQuantized {
+        /// The description.
+        path: PathBuf,
+    },
+    /// A tensor that must be looked at could not be read.
+    #[error(transparent)]
+    Weight(#[from] WeightError),
     /// Weights that are not those of the configured model.
     #[error(
         "the weights in {dir} do not fit config.json: {problems}",
@@ -123,12 +160,59 @@ pub enum TensorProblem {
         found: Vec<u64>,
     },
     /// Stored in an element type the builder cannot use.
-    #[error("`{name}` is stored as {found}, supported: {supported}", supported = names(STORED))]
+    #[error("`{name}` is stored as {found}, supported: {supported}", supported = names(supported))]
     DType {
         /// Tensor.
         name: String,
         /// Element type in the spelling of the file.
         found: String,
+        /// Element types it may have.
+        supported: &'static [DType],
+    },
+    /// Part of the model, but `quant_model_description.json` does not say how it is quantised.
+    #[error("`{name}` has no type in quant_model_description.json")]
+    Undescribed {
+        /// Tensor.
+        name: String,
+    },
+    /// Stored in a shape that its packed layout cannot have.
+    #[error("`{name}` has shape {found:?}, which is no whole number of packed 4-bit values")]
+    Packing {
+        /// Tensor.
+        name: String,
+        /// Shape it has.
+        found: Vec<u64>,
+    },
+    /// Quantised in a way that its use does not allow.
+    #[error(
+        "`{name}` is quantised for inputs of one recorded scale, which it does not meet here; \
+         quantise it as W8A8_DYNAMIC or leave it FLOAT"
+    )]
+    Static {
+        /// Tensor.
+        name: String,
+    },
+    /// An expert that is not stored as the first of its layer.
+    #[error("`{name}` is stored as {found}, and that of the first expert as {first}")]
+    MixedExperts {
+        /// Tensor.
+        name: String,
+        /// Its element type.
+        found: DType,
+        /// Element type of the same tensor of expert 0.
+        first: DType,
+    },
+    /// A bias of an expert.
+    #[error("`{name}` is a bias of an expert, which nothing here adds; quantise without one")]
+    ExpertBias {
+        /// Tensor.
+        name: String,
+    },
+    /// Offsets that the arithmetic leaves out because they are always zero.
+    #[error("`{name}` is not all zeros, and nothing here adds it; quantise symmetrically")]
+    NotZero {
+        /// Tensor.
+        name: String,
     },
     /// Stored, but no part of the model.
     #[error("`{name}` is stored but no part of the model")]

@@ -7,6 +7,8 @@ pub(crate) mod names {
     pub(crate) const EMBED: &str = "model.embed_tokens.weight";
     pub(crate) const FINAL_NORM: &str = "model.norm";
     pub(crate) const HEAD: &str = "lm_head";
+    /// The projection of latent attention that multiplies other matrices, not activations.
+    pub(crate) const ABSORBED: &str = ".kv_b_proj";
     pub(crate) const ATTENTION_NORM: &str = "input_layernorm";
     pub(crate) const FEED_FORWARD_NORM: &str = "post_attention_layernorm";
 

@@ -54,6 +54,11 @@ impl Fields {
         self.left.remove(key).filter(|v| !v.is_null())
     }
 
+    /// The keys that nobody took yet.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.left.keys().map(String::as_str)
+    }
+
     /// A whole number in `1..=max`.
     pub(crate) fn opt_count(&mut self, key: &str, max: u64) -> Result<Option<u64>, ModelError> {
         let Some(v) = self.take(key) else {

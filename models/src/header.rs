@@ -11,6 +11,7 @@ const PREFIX: u64 = 8;
 const MAX_HEADER: u64 = 100_000_000;
 
 /// A tensor as a file stores it.
+#[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) name: String,
     /// The element type, or its spelling in the file where we have none for it.

@@ -23,8 +23,9 @@ pub struct ModelInfo {
     pub hidden: u64,
     /// Decoder layers.
     pub layers: u64,
-    /// Stored numbers that the model uses; a tied head counts once.
+    /// Stored numbers that the model uses, codes once and their scales not; a tied head counts
+    /// once.
     pub parameters: u64,
-    /// Element type that most parameters are stored in.
+    /// Element type that most parameters are stored in, quantised ones aside.
     pub dtype: DType,
 }

@@ -7,14 +7,17 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod check;
 mod checkpoint;
 mod config;
 mod error;
 mod expected;
 mod family;
 mod fields;
+mod files;
 mod header;
 mod info;
+mod quant;
 mod rope;
 mod source;
 
@@ -24,4 +27,5 @@ pub use config::{Attention, Config, Experts, FeedForward, FullAttention, Gated, 
 pub use error::{ModelError, TensorProblem};
 pub use family::supported_architectures;
 pub use info::ModelInfo;
+pub use quant::Published;
 pub use source::SafetensorsSource;

@@ -1,117 +1,73 @@
 //! Weight bytes from safetensors files by positioned reads.
 
-use crate::{
-    error::ModelError,
-    fields::Fields,
-    header::{self, Stored},
-};
-use serde_json::Value;
+use crate::{files::Opened, quant::View};
 use std::{
     collections::BTreeMap,
     fs::File,
+    io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 use tensor::{TensorInfo, WeightError, WeightSource};
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-
 /// The tensors that a model uses, read from their files on demand and never mapped: compiling
 /// needs memory for the ranges it asks for, not for the model.
+///
+/// Layouts that exist only in files are undone here: packed rows of 4-bit codes become `i4`
+/// matrices, MXFP4 blocks `mxfp4` tensors, bit patterns in 64-bit integers `f32`.
 #[derive(Debug)]
 pub struct SafetensorsSource {
-    files: Vec<(PathBuf, File)>,
+    files: Arc<Vec<(PathBuf, File)>>,
     tensors: BTreeMap<String, Place>,
 }
 
 #[derive(Debug)]
 struct Place {
     info: TensorInfo,
-    file: usize,
-    offset: u64,
+    view: View,
+    bytes: Bytes,
 }
 
-/// Everything the weight files of a directory hold, by name, before anyone says what is needed.
-pub(crate) struct Opened {
-    files: Vec<(PathBuf, File)>,
-    pub(crate) stored: BTreeMap<String, (usize, Stored)>,
-}
-
-impl Opened {
-    /// Reads the headers of `model.safetensors`, or of the files that its index names. Other
-    /// safetensors files of the directory are not the model's.
-    pub(crate) fn read(dir: &Path) -> Result<Self, ModelError> {
-        let (single, index) = (dir.join(SINGLE), dir.join(INDEX));
-        let mut opened = Self { files: Vec::new(), stored: BTreeMap::new() };
-        if single.exists() {
-            opened.add(single)?;
-        } else if index.exists() {
-            opened.read_shards(dir, &index)?;
-        } else {
-            return Err(ModelError::NoWeights { dir: dir.to_owned() });
-        }
-        Ok(opened)
-    }
-
-    fn read_shards(&mut self, dir: &Path, index: &Path) -> Result<(), ModelError> {
-        let mut map = Fields::read(index)?;
-        let damaged = |reason: String| ModelError::Damaged { path: index.to_owned(), reason };
-        let Some(Value::Object(places)) = map.take("weight_map") else {
-            return Err(damaged("`weight_map` is not an object of file names".to_owned()));
-        };
-        let mut shards: BTreeMap<&str, usize> = BTreeMap::new();
-        for (name, file) in &places {
-            let plain = file.as_str().filter(|f| is_file_name(f));
-            let Some(file) = plain else {
-                return Err(damaged(format!("`{name}` lies in {file}, which is no file name")));
-            };
-            if !shards.contains_key(file) {
-                shards.insert(file, self.files.len());
-                self.add(dir.join(file))?;
-            }
-            if self.stored.get(name).is_none_or(|(at, _)| *at != shards[file]) {
-                return Err(damaged(format!("`{name}` is not in {file}")));
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, path: PathBuf) -> Result<(), ModelError> {
-        let file =
-            File::open(&path).map_err(|source| ModelError::Io { path: path.clone(), source })?;
-        let at = self.files.len();
-        for tensor in header::read(&file, &path)? {
-            let name = tensor.name.clone();
-            if let Some((other, _)) = self.stored.insert(name.clone(), (at, tensor)) {
-                let reason = format!("`{name}` is also in {}", self.files[other].0.display());
-                return Err(ModelError::Damaged { path, reason });
-            }
-        }
-        self.files.push((path, file));
-        Ok(())
-    }
-
-    /// The source of those tensors that `used` picks.
-    pub(crate) fn into_source(self, used: impl Fn(&str) -> bool) -> SafetensorsSource {
-        let place = |(name, (file, stored)): (String, (usize, Stored))| {
-            let dtype = stored.dtype.ok()?;
-            let info = TensorInfo { name: name.clone(), dtype, dims: stored.dims };
-            Some((name, Place { info, file, offset: stored.offset }))
-        };
-        SafetensorsSource {
-            files: self.files,
-            tensors: self.stored.into_iter().filter(|(n, _)| used(n)).filter_map(place).collect(),
-        }
-    }
-}
-
-/// Whether `text` names a file in a directory and no other place.
-fn is_file_name(text: &str) -> bool {
-    Path::new(text).file_name().is_some_and(|f| f == text)
+#[derive(Debug)]
+enum Bytes {
+    /// From `offset` of a file on.
+    Stored { file: usize, offset: u64 },
+    /// Nowhere: only this configuration says that they exist.
+    Promised(PathBuf),
 }
 
 impl SafetensorsSource {
+    /// The tensors of `opened` called `used`, seen through their views. Every one must be stored in
+    /// an element type that its view takes.
+    pub(crate) fn new<'a>(
+        opened: &Opened,
+        used: impl IntoIterator<Item = (&'a str, View)>,
+    ) -> Self {
+        let place = |(name, view): (&str, View)| {
+            let (file, stored) = opened.stored.get(name)?;
+            let stored_type = *stored.dtype.as_ref().ok()?;
+            let (dtype, dims) = view.of(stored_type, &stored.dims)?;
+            let view = if dtype == stored_type { View::Plain } else { view };
+            let bytes = Bytes::Stored { file: *file, offset: stored.offset };
+            let info = TensorInfo { name: name.to_owned(), dtype, dims };
+            Some((name.to_owned(), Place { info, view, bytes }))
+        };
+        Self {
+            files: Arc::clone(&opened.files),
+            tensors: used.into_iter().filter_map(place).collect(),
+        }
+    }
+
+    /// Tensors that only the configuration at `config` promises; reading one is an error.
+    pub(crate) fn promised(config: &Path, infos: impl IntoIterator<Item = TensorInfo>) -> Self {
+        let place = |info: TensorInfo| {
+            let bytes = Bytes::Promised(config.to_owned());
+            (info.name.clone(), Place { info, view: View::Plain, bytes })
+        };
+        Self { files: Arc::default(), tensors: infos.into_iter().map(place).collect() }
+    }
+
     /// Every tensor the model uses, in the order of their names.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         self.tensors.values().map(|p| &p.info)
@@ -139,6 +95,63 @@ impl SafetensorsSource {
     fn place(&self, name: &str) -> Result<&Place, WeightError> {
         self.tensors.get(name).ok_or_else(|| WeightError::Missing { name: name.to_owned() })
     }
+
+    /// Fills `out` with bytes of a file from `start` of the tensor at `place` on.
+    fn raw(&self, place: &Place, start: u64, out: &mut [u8]) -> Result<(), WeightError> {
+        let name = place.info.name.clone();
+        match &place.bytes {
+            Bytes::Stored { file, offset } => {
+                let (path, file) = &self.files[*file];
+                file.read_exact_at(out, offset + start).map_err(|source| WeightError::Io {
+                    name,
+                    file: path.display().to_string(),
+                    source,
+                })
+            }
+            Bytes::Promised(config) => Err(WeightError::Io {
+                name,
+                file: config.display().to_string(),
+                source: io::Error::other(
+                    "only the configuration was opened; name a checkpoint directory with weights",
+                ),
+            }),
+        }
+    }
+
+    /// The lower half of every eight bytes.
+    fn low_words(&self, place: &Place, start: u64, out: &mut [u8]) -> Result<(), WeightError> {
+        let first = start / 4;
+        let words = (start + out.len() as u64).div_ceil(4) - first;
+        let mut wide = vec![0; words as usize * 8];
+        self.raw(place, first * 8, &mut wide)?;
+        let low = wide.chunks_exact(8).flat_map(|word| &word[..4]);
+        for (out, &byte) in out.iter_mut().zip(low.skip((start % 4) as usize)) {
+            *out = byte;
+        }
+        Ok(())
+    }
+
+    /// Rows of nibbles from rows of bytes that hold two of them each.
+    fn nibble_rows(&self, place: &Place, start: u64, out: &mut [u8]) -> Result<(), WeightError> {
+        let columns = place.info.dims[1];
+        let row_bytes = columns / 2;
+        let mut packed = Vec::new();
+        let (mut at, mut left) = (start, out);
+        while !left.is_empty() {
+            let (row, column) = (at / row_bytes, at % row_bytes);
+            let here = ((row_bytes - column) as usize).min(left.len());
+            let (part, rest) = std::mem::take(&mut left).split_at_mut(here);
+            packed.resize(here * 2, 0);
+            self.raw(place, row / 2 * columns + column * 2, &mut packed)?;
+            let shift = if row % 2 == 0 { 0 } else { 4 };
+            for (out, pair) in part.iter_mut().zip(packed.chunks_exact(2)) {
+                *out = (pair[0] >> shift & 15) | (pair[1] >> shift & 15) << 4;
+            }
+            at += here as u64;
+            left = rest;
+        }
+        Ok(())
+    }
 }
 
 impl WeightSource for SafetensorsSource {
@@ -154,11 +167,10 @@ impl WeightSource for SafetensorsSource {
             "reading {} bytes from {start} leaves `{name}`",
             out.len()
         );
-        let (path, file) = &self.files[place.file];
-        file.read_exact_at(out, place.offset + start).map_err(|source| WeightError::Io {
-            name: name.to_owned(),
-            file: path.display().to_string(),
-            source,
-        })
+        match place.view {
+            View::NibbleRows => self.nibble_rows(place, start, out),
+            View::LowWords => self.low_words(place, start, out),
+            View::Plain => self.raw(place, start, out),
+        }
     }
 }

@@ -183,8 +183,26 @@ fn refusals_name_file_key_value_and_what_is_supported() {
             "config.json: `layer_types` is [\"full_attention\",\"sliding_attention\"]; supported: a list of 2 times \"full_attention\"",
         ),
         (
+            json!({ "quantization_config": { "quant_method": "gptq" } }),
+            "config.json: `quantization_config.quant_method` is \"gptq\"; supported: fp8 and mxfp4; the description of modelslim checkpoints stands in quant_model_description.json",
+        ),
+        (
             json!({ "quantization_config": { "quant_method": "fp8" } }),
-            "config.json: `quantization_config` is {\"quant_method\":\"fp8\"}; supported: unquantised weights",
+            "config.json: `quantization_config.weight_block_size` is missing",
+        ),
+        (
+            json!({ "quantization_config": { "quant_method": "fp8", "weight_block_size": [64, 128] } }),
+            "config.json: `quantization_config.weight_block_size` is [64,128]; supported: [128,128]",
+        ),
+        (
+            json!({ "quantization_config": {
+                "quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "static"
+            } }),
+            "config.json: `quantization_config.activation_scheme` is \"static\"; supported: \"dynamic\"",
+        ),
+        (
+            json!({ "quantization_config": { "quant_method": "mxfp4", "bits": 4 } }),
+            "config.json: `quantization_config.bits` is not understood, and may change what the model computes; remove what does not matter",
         ),
         (
             json!({ "rope_theta": 1.0 }),

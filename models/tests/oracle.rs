@@ -2,58 +2,27 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "support/recorded.rs"]
+mod recorded;
 #[path = "support/run.rs"]
 mod run;
 mod support;
 
 use ir::DType;
 use precast_models::{BuildOptions, Checkpoint, Precision};
-use run::{Session, distance, floats};
-use safetensors::{Dtype, SafeTensors};
-use std::{collections::HashMap, fs};
+use recorded::Oracle;
+use run::{Session, distance};
 use support::{F32, fixture};
 
 const BF16: BuildOptions = BuildOptions {
     precision: Precision { weights: DType::BF16, activations: DType::F32 },
     kv_dtype: DType::BF16,
     kv_block_tokens: 16,
+    quantize_activations: false,
 };
 
 /// Share of the largest logit of a row that f32 results may be off by.
 const TOLERANCE: f64 = 2e-4;
-
-struct Oracle(HashMap<String, Vec<f64>>);
-
-impl Oracle {
-    fn of(name: &str) -> Self {
-        let bytes = fs::read(fixture(name).join("oracle.safetensors")).unwrap();
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let values = |view: &safetensors::tensor::TensorView<'_>| match view.dtype() {
-            Dtype::F32 => floats(view.data(), DType::F32),
-            Dtype::BF16 => floats(view.data(), DType::BF16),
-            Dtype::I32 => view
-                .data()
-                .chunks_exact(4)
-                .map(|b| f64::from(i32::from_le_bytes(b.try_into().unwrap())))
-                .collect(),
-            Dtype::I64 => view
-                .data()
-                .chunks_exact(8)
-                .map(|b| i64::from_le_bytes(b.try_into().unwrap()) as f64)
-                .collect(),
-            other => panic!("{other:?}"),
-        };
-        Self(file.iter().map(|(name, view)| (name.to_owned(), values(&view))).collect())
-    }
-
-    fn get(&self, name: &str) -> &[f64] {
-        &self.0[name]
-    }
-
-    fn ids(&self, name: &str) -> Vec<usize> {
-        self.get(name).iter().map(|&id| id as usize).collect()
-    }
-}
 
 fn setup(name: &str, options: &BuildOptions) -> (Checkpoint, Oracle, Session) {
     let checkpoint = Checkpoint::open(fixture(name)).unwrap();

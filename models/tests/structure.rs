@@ -15,6 +15,7 @@ const BF16: BuildOptions = BuildOptions {
     precision: Precision { weights: DType::BF16, activations: DType::F32 },
     kv_dtype: DType::BF16,
     kv_block_tokens: 16,
+    quantize_activations: false,
 };
 
 fn sound(module: &Module) {

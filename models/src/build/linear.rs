@@ -1,8 +1,9 @@
 //! Projections: the one place that turns what a checkpoint stores for them into ops.
 
-use super::{Builder, Precision, experts::Pairs};
-use crate::{config::Linear, expected::names};
+use super::{Builder, codes::Matrix, experts::Pairs};
+use crate::{config::Linear, expected::names, quant::Scheme};
 use ir::{DType, Dim, Op, ValueId, op::Dims};
+use tensor::WeightSource;
 
 /// A choice of rows of a projection: its rows form `groups` equal runs, such as heads, and of each
 /// run rows `start .. start + len` are taken.
@@ -36,15 +37,46 @@ impl Builder<'_> {
         choice: &[Rows],
         name: &str,
     ) -> ValueId {
-        let Precision { weights, activations } = self.options.precision;
-        let weight = self.weight(&format!("{prefix}.weight"), weights);
-        let weight = self.rows(weight, choice, name);
-        let y = self.op(Op::Matmul { out: activations }, &[x, weight], name);
-        if !linear.bias {
+        debug_assert_eq!(self.columns(x), linear.inputs, "{prefix}");
+        let out = self.options.precision.activations;
+        let constant = |b: &mut Self, part: &str, dtype| {
+            let whole = b.weight(&format!("{prefix}.{part}"), dtype);
+            b.rows(whole, choice, &format!("{name}.{part}"))
+        };
+        let y = match Scheme::of(self.source, prefix) {
+            Scheme::Float => {
+                let weight = constant(self, "weight", self.options.precision.weights);
+                self.op(Op::Matmul { out }, &[x, weight], name)
+            }
+            Scheme::StaticInt8 => {
+                let scale = self.weight(&format!("{prefix}.input_scale"), DType::F32);
+                let offset = self.weight(&format!("{prefix}.input_offset"), DType::F32);
+                let codes = format!("{name}.codes");
+                let x = self.op(Op::QuantizeStatic {}, &[x, scale, offset], &codes);
+                let weight = constant(self, "weight", DType::I8);
+                let bias = constant(self, "quant_bias", DType::I32);
+                let scale = constant(self, "deq_scale", DType::F32);
+                self.op(Op::StaticMatmul { out }, &[x, weight, bias, scale], name)
+            }
+            Scheme::Codes { codes, group } => {
+                let matrix = self.codes(prefix, codes, choice, name);
+                match self.quantized_inputs(codes, x, name) {
+                    Some([x, x_scale]) => {
+                        let args = [x, x_scale, matrix.codes, matrix.scale];
+                        self.op(Op::QuantMatmul { group, out }, &args, name)
+                    }
+                    None => {
+                        let weight = self.values_of(matrix, group, DType::F32, name);
+                        self.op(Op::Matmul { out }, &[x, weight], name)
+                    }
+                }
+            }
+        };
+        // A checkpoint may store one for a projection that has none by its configuration.
+        if self.source.info(&format!("{prefix}.bias")).is_none() {
             return y;
         }
-        let bias = self.weight(&format!("{prefix}.bias"), activations);
-        let bias = self.rows(bias, choice, name);
+        let bias = constant(self, "bias", out);
         self.op(Op::AddBias {}, &[y, bias], &format!("{name}_biased"))
     }
 
@@ -60,12 +92,28 @@ impl Builder<'_> {
         name: &str,
     ) -> ValueId {
         assert!(!linear.bias, "experts that are stored one by one have no bias");
-        let Precision { weights, activations } = self.options.precision;
-        let parts: Vec<ValueId> =
-            prefixes.iter().map(|p| self.weight(&format!("{p}.weight"), weights)).collect();
-        let weight = self.op(Op::Stack {}, &parts, &format!("{name}.weight"));
-        let args = [x, pairs.order, pairs.starts, weight];
-        self.op(Op::GroupedMatmul { out: activations }, &args, name)
+        let out = self.options.precision.activations;
+        match Scheme::of(self.source, &prefixes[0]) {
+            Scheme::StaticInt8 => unreachable!("opening the checkpoint refused it"),
+            Scheme::Float => {
+                let weights = self.options.precision.weights;
+                let part = |b: &mut Self, p: &String| b.weight(&format!("{p}.weight"), weights);
+                let weight = self.stack(prefixes, part, &format!("{name}.weight"));
+                self.op(Op::GroupedMatmul { out }, &[x, pairs.order, pairs.starts, weight], name)
+            }
+            Scheme::Codes { codes, group } => {
+                let mut scales = Vec::new();
+                let part = |b: &mut Self, p: &String| {
+                    let matrix = b.codes(p, codes, &[], p);
+                    scales.push(matrix.scale);
+                    matrix.codes
+                };
+                let stacked = self.stack(prefixes, part, &format!("{name}.weight"));
+                let scale = self.op(Op::Stack {}, &scales, &format!("{name}.weight_scale"));
+                let matrix = Matrix { codes: stacked, scale };
+                self.grouped(matrix, (codes, group), x, pairs, name)
+            }
+        }
     }
 
     /// Rows `choice` of a constant `[N]` or `[N,K]`.
@@ -101,7 +149,7 @@ impl Builder<'_> {
     /// Logits `f32[T,V]` of normalised rows.
     pub(super) fn head(&mut self, normed: ValueId) -> ValueId {
         let prefix = if self.config.tied { "model.embed_tokens" } else { names::HEAD };
-        let matrix = self.weight(&format!("{prefix}.weight"), self.options.precision.weights);
+        let matrix = self.matrix(prefix);
         self.op(Op::Matmul { out: DType::F32 }, &[normed, matrix], "logits")
     }
 }

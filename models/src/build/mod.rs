@@ -1,6 +1,7 @@
 //! A decoder as primitive ops: `@decode`, `@prefill` and `@head`.
 
 mod attention;
+mod codes;
 mod experts;
 mod feed_forward;
 mod linear;
@@ -31,6 +32,9 @@ pub struct BuildOptions {
     pub kv_dtype: DType,
     /// Tokens in a block of the KV cache.
     pub kv_block_tokens: u64,
+    /// Whether inputs of FP8 projections are quantised to FP8 too, in groups of 128 channels, as
+    /// those who published the weights do. Else only the weights are.
+    pub quantize_activations: bool,
 }
 
 /// The model of `checkpoint` as primitive ops over the symbols `T` (rows of the step), `W` (width
@@ -45,7 +49,7 @@ pub struct BuildOptions {
 /// - `@head(rows i32[T], hidden)` returns `logits f32[T,V]` and `argmax i32[T]` of rows of `hidden`.
 ///
 /// A cache is a state `kv_dtype[NB,2,kv_heads,kv_block_tokens,head_dim]`, one for each layer.
-/// Weights keep their stored type; a `cast` follows where another is wanted.
+/// Weights keep their stored type; a `cast`, or a `dequantize`, follows where another is wanted.
 ///
 /// # Panics
 /// When an element type in `options` is not floating point or `kv_block_tokens` is 0.
@@ -222,9 +226,18 @@ impl<'a> Builder<'a> {
         vec![logits, argmax]
     }
 
-    /// The norm whose weight is `{prefix}.weight`, over the last axis of `x`.
+    /// The norm whose weight is `{prefix}.weight`, over the last axis of `x`, and its bias where
+    /// the checkpoint stores one.
     fn norm(&mut self, prefix: &str, x: ValueId, out: DType, name: &str) -> ValueId {
         let weight = self.weight(&format!("{prefix}.weight"), DType::F32);
-        self.op(Op::RmsNorm { eps: self.config.rms_norm_eps, out }, &[x, weight], name)
+        let eps = self.config.rms_norm_eps;
+        let bias = format!("{prefix}.bias");
+        if self.source.info(&bias).is_none() {
+            return self.op(Op::RmsNorm { eps, out }, &[x, weight], name);
+        }
+        let normed = self.op(Op::RmsNorm { eps, out: DType::F32 }, &[x, weight], name);
+        let bias = self.weight(&bias, DType::F32);
+        let biased = self.op(Op::AddBias {}, &[normed, bias], &format!("{name}_biased"));
+        self.cast(biased, out, &format!("{name}_cast"))
     }
 }

@@ -4,7 +4,7 @@ pub(crate) mod dense;
 pub(crate) mod qwen3_moe;
 pub(crate) mod shared;
 
-use crate::{error::ModelError, family, fields::Fields};
+use crate::{error::ModelError, family, fields::Fields, quant::Published};
 use ir::{RopeSpec, RouteSpec};
 use std::path::Path;
 
@@ -30,6 +30,8 @@ pub struct Config {
     pub tied: bool,
     /// Ids that end a text; those of `generation_config.json` go before these.
     pub eos_token_ids: Vec<u32>,
+    /// How the publisher quantised the weights, as far as `config.json` says.
+    pub published: Published,
     /// Decoder layers in order.
     pub layers: Vec<Layer>,
 }

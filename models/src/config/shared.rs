@@ -1,7 +1,7 @@
 //! Keys that all families share, each taken the same way everywhere.
 
 use super::{Config, Layer};
-use crate::{error::ModelError, fields::Fields, rope};
+use crate::{error::ModelError, fields::Fields, quant::Published, rope};
 use ir::RouteSpec;
 use serde_json::{Value, json};
 
@@ -68,12 +68,6 @@ impl Sizes {
         fields.only("hidden_act", &json!("silu"))?;
         fields.only("is_encoder_decoder", &json!(false))?;
         fields.only("add_cross_attention", &json!(false))?;
-        match fields.take("quantization_config") {
-            None => {}
-            Some(v) => {
-                return Err(fields.unsupported("quantization_config", &v, "unquantised weights"));
-            }
-        }
         Ok(Self {
             hidden: fields.count("hidden_size", MAX_HIDDEN)?,
             layers: fields.count("num_hidden_layers", MAX_LAYERS)?,
@@ -104,6 +98,7 @@ pub(crate) fn finish(
         rope,
         tied: fields.flag("tie_word_embeddings", false)?,
         eos_token_ids: take_eos(&mut fields, vocab_size)?.unwrap_or_default(),
+        published: Published::take(&mut fields)?,
         layers,
     };
     fields.finish(IGNORABLE)?;

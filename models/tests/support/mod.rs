@@ -156,4 +156,5 @@ pub(crate) const F32: BuildOptions = BuildOptions {
     precision: Precision { weights: DType::F32, activations: DType::F32 },
     kv_dtype: DType::F32,
     kv_block_tokens: 16,
+    quantize_activations: false,
 };

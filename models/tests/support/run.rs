@@ -36,8 +36,36 @@ pub(crate) fn floats(bytes: &[u8], dtype: DType) -> Vec<f64> {
             .chunks_exact(2)
             .map(|b| half::bf16::from_le_bytes([b[0], b[1]]).to_f64())
             .collect(),
+        DType::I8 => bytes.iter().map(|&b| f64::from(b as i8)).collect(),
+        DType::U8 => bytes.iter().map(|&b| f64::from(b)).collect(),
+        DType::I32 => bytes
+            .chunks_exact(4)
+            .map(|b| f64::from(i32::from_le_bytes([b[0], b[1], b[2], b[3]])))
+            .collect(),
+        DType::I4 => nibbles(bytes).map(|n| f64::from(((n << 4) as i8) >> 4)).collect(),
+        DType::MxFp4 => nibbles(bytes).map(e2m1).collect(),
+        DType::F8E4M3 => bytes.iter().map(|&b| e4m3(b)).collect(),
         other => panic!("{other} is not stored by these tests"),
     }
+}
+
+fn nibbles(bytes: &[u8]) -> impl Iterator<Item = u8> {
+    bytes.iter().flat_map(|b| [b & 15, b >> 4])
+}
+
+fn e2m1(code: u8) -> f64 {
+    let magnitude = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(code & 7)];
+    if code & 8 == 0 { magnitude } else { -magnitude }
+}
+
+/// OCP FP8: bias 7, subnormals at exponent 0.
+fn e4m3(code: u8) -> f64 {
+    let (exponent, fraction) = (i32::from(code >> 3 & 15), f64::from(code & 7) / 8.0);
+    let magnitude = match exponent {
+        0 => fraction * 2f64.powi(-6),
+        _ => (1.0 + fraction) * 2f64.powi(exponent - 7),
+    };
+    if code & 0x80 == 0 { magnitude } else { -magnitude }
 }
 
 fn ints(values: &[usize]) -> Tensor {
