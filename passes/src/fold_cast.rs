@@ -56,9 +56,23 @@ fn rounds(op: &mut Op, index: usize) -> Option<&mut DType> {
         (
             Op::Embed { out }
             | Op::Matmul { out }
+            | Op::HeadMatmul { out }
+            | Op::Dequantize { out, .. }
+            | Op::QuantMatmul { out, .. }
+            | Op::StaticMatmul { out }
+            | Op::DequantMatmul { out, .. }
+            | Op::GroupedMatmul { out }
+            | Op::GroupedQuantMatmul { out, .. }
+            | Op::GroupedDequantMatmul { out, .. }
+            | Op::CombineExperts { out }
             | Op::RmsNorm { out, .. }
+            | Op::LayerNorm { out, .. }
             | Op::Attention { out, .. }
+            | Op::SinkAttention { out, .. }
+            | Op::LatentAttention { out, .. }
+            | Op::SparseLatentAttention { out, .. }
             | Op::SiluMul { out }
+            | Op::SwigluClamped { out, .. }
             | Op::MatmulSiluMul { out, .. },
             0,
         )

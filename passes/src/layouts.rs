@@ -4,7 +4,8 @@ use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{Func, Layout, NodeId, Op, TypeError, ValueId};
 
 /// `matmul(x, w)` becomes `matmul(x, relayout(w))` for every constant weight of a matrix product,
-/// fused or not, that is not in the target's layout. A weight is converted once for all its readers.
+/// fused or not, that is not in the target's layout, and for the scales of quantised weights. Each
+/// is converted once for all its readers. Stacks of matrices are converted like matrices.
 ///
 /// An `embed` of a table that some function of the module multiplies by reads the converted table
 /// too, so that a tied table is stored once.
@@ -28,34 +29,45 @@ impl Rewrite for AssignLayouts {
         let layout = context.target.matmul_weight_layout;
         let node = &func.nodes[root];
         let operand = node.op.matrix_operand().ok_or(Decline::NoMatch)?;
-        let weight = node.args[operand];
         let is_product = node.op.matmul_weight().is_some();
-        let is_tied = context.product_weights.contains(func, weight);
-        if func.values[weight].ty.layout == layout || !(is_product || is_tied) {
+        if !is_product && !context.product_weights.contains(func, node.args[operand]) {
             return Err(Decline::NoMatch);
         }
-        if !func.is_const(weight) {
+        let misplaced = |i: &usize| func.values[node.args[*i]].ty.layout != layout;
+        let operands: Vec<usize> = [Some(operand), node.op.weight_scale()]
+            .into_iter()
+            .flatten()
+            .filter(misplaced)
+            .collect();
+        if operands.is_empty() {
+            return Err(Decline::NoMatch);
+        }
+        if !operands.iter().all(|&i| func.is_const(node.args[i])) {
             let why = "the matrix is computed at run time";
             return Err(Decline::Guard { code: "weight-not-constant", why });
         }
+        let (op, mut args) = (node.op.clone(), node.args.clone());
         let mut nodes = Vec::new();
-        let converted = converted(func, weight, layout).map_or_else(
-            || {
-                let name = format!("{}.{layout}", func.values[weight].name);
-                let made = func.create(Op::Relayout { layout }, &[weight], &name)?;
-                nodes.push(made);
-                Ok::<_, TypeError>(func.nodes[made].outs[0])
-            },
-            Ok,
-        );
-        let converted = converted.map_err(|_| Decline::NoMatch)?;
-        let (op, mut args) = (func.nodes[root].op.clone(), func.nodes[root].args.clone());
-        args[operand] = converted;
+        for i in operands {
+            args[i] = match converted(func, args[i], layout) {
+                Some(known) => known,
+                None => {
+                    let made = convert(func, args[i], layout).map_err(|_| Decline::NoMatch)?;
+                    nodes.push(made);
+                    func.nodes[made].outs[0]
+                }
+            };
+        }
         let new = func.create(op, &args, "").map_err(|_| Decline::NoMatch)?;
         let mut replacement = Replacement::node(func, root, new);
         nodes.append(&mut replacement.nodes);
         Ok(Replacement { nodes, ..replacement })
     }
+}
+
+fn convert(func: &mut Func, weight: ValueId, layout: Layout) -> Result<NodeId, TypeError> {
+    let name = format!("{}.{layout}", func.values[weight].name);
+    func.create(Op::Relayout { layout }, &[weight], &name)
 }
 
 /// `weight` in `layout`, if a live node computes it already.

@@ -177,14 +177,16 @@ fn draw_named(
         what,
     };
     let dims = ty.const_dims().ok_or_else(|| fail(format!("{ty} has an unbound symbol")))?;
-    if matches!(ty.dtype, DType::I4 | DType::MxFp4) {
-        return Err(fail(format!("{} is not interpreted; dequantise it first", ty.dtype)));
-    }
     let mut random = Random::new(name, seed);
     let limit = index_limit(func, value, bindings);
-    let mut element = |_| match ty.dtype.is_float() {
-        true => random.unit() * 2.0 - 1.0,
-        false => (random.unit() * limit as f64).floor(),
+    // Codes fill their range; bytes are the exponents of scales near 1.
+    let mut element = |_| match (random.unit(), ty.dtype) {
+        (u, DType::MxFp4) => u * 16.0 - 8.0,
+        (u, DType::I4) => (u * 16.0).floor() - 8.0,
+        (u, DType::I8) => (u * 256.0).floor() - 128.0,
+        (u, DType::U8) => (u * 16.0).floor() + 119.0,
+        (u, dtype) if dtype.is_float() => u * 2.0 - 1.0,
+        (u, _) => (u * limit as f64).floor(),
     };
     let count = dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).filter(|&n| n <= 1 << 28);
     let count = count.ok_or_else(|| fail(format!("{ty} is too large to draw")))?;
@@ -211,8 +213,22 @@ fn reader_limit(func: &Func, reader: NodeId, value: ValueId, bindings: &Bindings
         (Op::Embed { .. }, 0) => dim(1, 0),
         (Op::GatherRows {}, 1) => dim(0, 0),
         (Op::KvWrite {}, 3) => dim(0, 0)?.checked_mul(dim(0, 3)?),
-        (Op::Attention { .. }, 2) => dim(1, 0),
-        (Op::Attention { .. }, 3) => dim(2, 1)?.checked_mul(dim(1, 3)?),
+        (Op::PagedWrite {}, 2) => dim(0, 0)?.checked_mul(dim(0, 1)?),
+        (Op::Attention { .. } | Op::SinkAttention { .. }, 2) => dim(1, 0),
+        (Op::Attention { .. } | Op::SinkAttention { .. }, 3) => dim(2, 1)?.checked_mul(dim(1, 3)?),
+        (Op::LatentAttention { .. } | Op::SparseLatentAttention { .. }, 4) => dim(2, 0),
+        (Op::LatentAttention { .. } | Op::SparseLatentAttention { .. }, 5) => {
+            dim(4, 1)?.checked_mul(dim(2, 1)?)
+        }
+        // The first place is one that every position sees.
+        (Op::SparseLatentAttention { .. }, 6) => Some(1),
+        (Op::SelectKeys { .. }, 3) => dim(2, 0),
+        (Op::SelectKeys { .. }, 4) => dim(3, 1)?.checked_mul(dim(2, 1)?),
+        (Op::CausalConv {}, 3) | (Op::GatedDelta {}, 6) => dim(0, 0),
+        // Sequences begin and go on.
+        (Op::CausalConv {}, 4) | (Op::GatedDelta {}, 7) => Some(2),
+        (Op::ExpertGroups { experts }, 0) => Some(*experts),
+        (Op::ExpertBias {}, 1) => dim(2, 0),
         _ => None,
     }
 }

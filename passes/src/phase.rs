@@ -12,7 +12,7 @@ pub enum Phase {
     Imported,
     /// Every fused op has a kernel on the target; only nd layouts.
     Fused,
-    /// Every constant weight of a matrix product is in the target's layout.
+    /// Every constant weight of a matrix product, with its scales, is in the target's layout.
     LaidOut,
     /// [`Phase::LaidOut`], and every dimension is a number.
     Specialised,
@@ -72,15 +72,17 @@ fn weight_layouts(func: &Func, target: &TargetInfo) -> Vec<VerifyError> {
     let wanted = target.matmul_weight_layout;
     let misplaced = |n: &ir::NodeId| {
         let node = &func.nodes[*n];
-        let weight = node.op.matmul_weight().map(|i| node.args[i]);
-        weight.filter(|&w| func.is_const(w) && func.values[w].ty.layout != wanted)
+        let operands = [node.op.matmul_weight(), node.op.weight_scale()].into_iter().flatten();
+        let weights: Vec<ValueId> = operands.map(|i| node.args[i]).collect();
+        let constant = weights.iter().all(|&w| func.is_const(w));
+        weights.into_iter().filter(move |&w| constant && func.values[w].ty.layout != wanted)
     };
     let error = |w: ValueId| {
         let found: Layout = func.values[w].ty.layout;
         let rule = format!("weight is {found}, but target {} reads {wanted}", target.name);
         func.error_at_value(w, Broken::Phase(rule))
     };
-    func.order.iter().filter_map(misplaced).map(error).collect()
+    func.order.iter().flat_map(misplaced).map(error).collect()
 }
 
 /// Places where a symbol is left: parameters, weights, results and attributes of live nodes.

@@ -19,7 +19,15 @@ pub struct TargetInfo {
 impl TargetInfo {
     /// A target with a kernel for every fused op and small blocks, to try passes on small graphs.
     pub fn everything() -> Self {
-        let fused = ["add_rms_norm", "silu_mul", "matmul_bias", "matmul_silu_mul", "matmul_argmax"];
+        let fused = [
+            "add_rms_norm",
+            "silu_mul",
+            "matmul_bias",
+            "matmul_silu_mul",
+            "matmul_argmax",
+            "dequant_matmul",
+            "grouped_dequant_matmul",
+        ];
         Self {
             name: "everything".to_owned(),
             matmul_weight_layout: Layout::Panels,

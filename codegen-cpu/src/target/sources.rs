@@ -16,6 +16,7 @@ sources! {
     "KERNELS.md",
     "src/kernels/argmax.rs",
     "src/kernels/attention/mod.rs",
+    "src/kernels/attention/sinks.rs",
     "src/kernels/attention/tile.rs",
     "src/kernels/bind.rs",
     "src/kernels/element.rs",

@@ -17,6 +17,8 @@ struct Case {
     /// Positions of the rows of each sequence.
     positions: Vec<Vec<i32>>,
     sizes: Heads,
+    /// Size of the window when there are sinks.
+    window: Option<usize>,
     kv: DType,
     out: DType,
     seed: u64,
@@ -26,17 +28,24 @@ fn case() -> impl Strategy<Value = Case> {
     let float = || prop_oneof![Just(DType::F32), Just(DType::BF16)];
     // Contexts straddle blocks of 16 and chunks of 128; groups straddle the tiles of queries.
     let position = prop_oneof![0..20i32, 100..140i32, 250..262i32];
+    let window = prop_oneof![
+        3 => Just(None),
+        1 => Just(Some(0)),
+        4 => prop_oneof![1..3usize, 14..19usize, 100..132usize, 250..270usize].prop_map(Some),
+    ];
     (
         (1..=3usize, 1..=9usize).prop_flat_map(move |(sequences, rows)| {
             prop::collection::vec(prop::collection::vec(position.clone(), rows), sequences)
         }),
         (1..=2usize, 1..=9usize, 1..=40usize),
+        window,
         (float(), float()),
         any::<u64>(),
     )
-        .prop_map(|(positions, (kv_heads, group, half), (kv, out), seed)| Case {
+        .prop_map(|(positions, (kv_heads, group, half), window, (kv, out), seed)| Case {
             positions,
             sizes: Heads { heads: kv_heads * group, kv_heads, d: 2 * half },
+            window,
             kv,
             out,
             seed,
@@ -60,6 +69,18 @@ impl Case {
         noise(seed, self.sizes.heads * self.sizes.d).iter().map(|v| 4.0 * v).collect()
     }
 
+    fn sinks(&self) -> Vec<f32> {
+        noise(self.seed ^ 99, self.sizes.heads).iter().map(|v| 6.0 * v).collect()
+    }
+
+    /// The first token that a row at `position` sees.
+    fn first_token(&self, position: i32) -> usize {
+        match self.window.unwrap_or(0) {
+            0 => 0,
+            window => (position as usize + 1).saturating_sub(window),
+        }
+    }
+
     fn scale(&self) -> f32 {
         1.0 / (self.sizes.d as f32).sqrt()
     }
@@ -70,15 +91,21 @@ impl Case {
         let group = if self.kv == DType::BF16 { 2 } else { 1 };
         let kv = Kv { heads: kv_heads, d, group };
         let width = self.longest().div_ceil(BLOCK_TOKENS);
-        // Blocks in reverse order; what no token fills is NaN and must not be seen.
-        let blocks = rows.len() * width;
+        // Blocks in reverse order; what no row sees is NaN and must not be seen. The last block is
+        // the spare one, which the table names where all tokens of a block are before the windows.
+        let blocks = rows.len() * width + 1;
         let mut state = vec![f32::NAN; blocks * kv.block_len()];
         let mut table = Vec::new();
         for (i, of_sequence) in rows.iter().enumerate() {
             let [keys, values] = self.cache(of_sequence[0].0);
-            let first = blocks - 1 - i * width;
-            table.extend((0..width).map(|b| (first - b) as i32));
-            for token in 0..self.longest() {
+            let first = blocks - 2 - i * width;
+            let positions = of_sequence.iter().map(|&(s, r)| self.positions[s][r]);
+            let seen = positions.map(|p| self.first_token(p)).min().unwrap();
+            table.extend((0..width).map(|b| {
+                let gone = (b + 1) * BLOCK_TOKENS <= seen;
+                if gone { blocks as i32 - 1 } else { (first - b) as i32 }
+            }));
+            for token in seen..self.longest() {
                 let (block, slot) = (first - token / BLOCK_TOKENS, token % BLOCK_TOKENS);
                 for head in 0..kv_heads {
                     for j in 0..d {
@@ -103,8 +130,14 @@ impl Case {
         let mut scalars = ints([all.len(), rows.len(), width, heads, kv_heads, d, BLOCK_TOKENS]);
         scalars.push(Scalar::Float(self.scale()));
         scalars.extend(ints([n, n]));
-        run(set, threads, &format!("attention_{}_{}", self.kv, self.out), &mut buffers, &scalars);
-        decode(self.out, &buffers[4])
+        let mut name = format!("attention_{}_{}", self.kv, self.out);
+        if let Some(window) = self.window {
+            name.insert_str(0, "sink_");
+            buffers.insert(4, encode(DType::F32, &self.sinks()));
+            scalars.extend(ints([window]));
+        }
+        run(set, threads, &name, &mut buffers, &scalars);
+        decode(self.out, &buffers[buffers.len() - 1])
     }
 
     fn rows(&self) -> Vec<Vec<(usize, usize)>> {
@@ -114,7 +147,7 @@ impl Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn rows_match_the_reference(case in case(), threads in 1..=3usize) {
@@ -124,9 +157,14 @@ proptest! {
             let [keys, values] = case.cache(s);
             let len = (case.positions[s][r] as usize + 1) * width;
             let q = case.q(s, r);
-            let row =
-                reference::attention(&q, &keys[..len], &values[..len], case.sizes, case.scale());
-            want.extend(row);
+            let (keys, values) = (&keys[..len], &values[..len]);
+            want.extend(match case.window {
+                None => reference::attention(&q, keys, values, case.sizes, case.scale()),
+                Some(window) => {
+                    let (sizes, scale, sinks) = (case.sizes, case.scale(), case.sinks());
+                    reference::sink_attention(&q, keys, values, sizes, scale, &sinks, window)
+                }
+            });
         }
         for set in InstructionSet::available() {
             let got = case.run(set, threads, &case.rows());

@@ -60,3 +60,12 @@ fn norms_products_and_writes() {
     let name = kernel(Op::PagedWrite {}, &[memory, tensor(F32, [3, 8]), tensor(I32, [3])]);
     assert_eq!(name, "paged_write_bf16");
 }
+
+#[test]
+fn sinks() {
+    let cache = state(BF16, [4, 2, 1, 16, 8]);
+    let op = Op::SinkAttention { scale: 0.5, window: 20, out: F32 };
+    let q = tensor(F32, [3, 2, 8]);
+    let name = kernel(op, &[q, cache, tensor(I32, [1, 2]), tensor(I32, [3]), tensor(F32, [2])]);
+    assert_eq!(name, "sink_attention_bf16_f32");
+}

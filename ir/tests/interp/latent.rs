@@ -57,17 +57,16 @@ fn expected(t: usize, places: &[usize]) -> Vec<f64> {
         let (mut sum, mut total) = ([0.0; 3], 0.0);
         for place in places {
             let row = blocks[place / 2] * 2 + place % 2;
-            let mut score = 0.0;
-            for i in 0..3 {
-                score += q.data()[(t * 2 + h) * 3 + i] * c.data()[row * 3 + i];
-            }
-            for i in 0..2 {
-                score += r.data()[(t * 2 + h) * 2 + i] * k.data()[row * 2 + i];
-            }
+            let dot = |q: &Tensor, row: &[f64]| -> f64 {
+                let query = &q.data()[(t * 2 + h) * row.len()..];
+                query.iter().zip(row).map(|(q, k)| q * k).sum()
+            };
+            let value = &c.data()[row * 3..][..3];
+            let score = dot(&q, value) + dot(&r, &k.data()[row * 2..][..2]);
             let weight = (0.5 * score).exp();
             total += weight;
-            for i in 0..3 {
-                sum[i] += weight * c.data()[row * 3 + i];
+            for (sum, value) in sum.iter_mut().zip(value) {
+                *sum += weight * value;
             }
         }
         mixed.extend(sum.map(|s| s / total));

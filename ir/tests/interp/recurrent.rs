@@ -116,9 +116,9 @@ fn later_tokens_decay_and_correct_the_memory() {
     let (v, gate, beta) = (wave(&[5, 4, 3], 2.1), wave(&[5, 4], 0.9), wave(&[5, 4], 0.4));
     let (q, k, v) = (&q.data()[4..6], &k.data()[4..6], &v.data()[12..15]);
     let (decay, beta) = (gate.data()[4].exp(), beta.data()[4]);
-    for c in 0..3 {
+    for (c, v) in v.iter().enumerate() {
         let old = [memory.data()[24 + c] * decay, memory.data()[27 + c] * decay];
-        let correction = beta * (v[c] - (k[0] * old[0] + k[1] * old[1]));
+        let correction = beta * (v - (k[0] * old[0] + k[1] * old[1]));
         let new = [old[0] + k[0] * correction, old[1] + k[1] * correction];
         assert_close(&[outs[0].data()[24 + c], outs[0].data()[27 + c]], &new);
         assert_close(&outs[1].data()[c..=c], &[q[0] * new[0] + q[1] * new[1]]);

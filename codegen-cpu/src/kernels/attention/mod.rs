@@ -3,9 +3,13 @@
 //! A work item is a few consecutive rows of a sequence with one KV head and all query heads that
 //! share it. It goes through the context in chunks that begin at multiples of a fixed number of
 //! tokens and keeps a running softmax, so a row's result depends on its own position alone. Tokens
-//! past a row's position never enter its arithmetic, whatever lies in the cache there.
+//! that a row does not see never enter its arithmetic, whatever lies in the cache there, and blocks
+//! outside the windows of a single row are not read at all.
 
+mod sinks;
 mod tile;
+
+pub(crate) use sinks::{Plain, Sinks, Variant};
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
@@ -14,14 +18,15 @@ use super::kv::{BLOCK_TOKENS, Kv};
 use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
+use std::ops::Range;
 use tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, most_queries};
 
 /// What a row costs beside its context, in tokens.
 const ROW_COST_TOKENS: usize = 32;
 
-/// `attention_{kv}_{out}`. A position outside the table counts as the nearest one inside, an entry
+/// `attention_{kv}_{out}`, `sink_attention_{kv}_{out}`. A position outside the table counts as the nearest one inside, an entry
 /// of the table outside the state as the last block.
-pub(crate) struct Attention<T, O> {
+pub(crate) struct Attention<T, O, M> {
     sequences: usize,
     /// Rows of each sequence.
     rows: usize,
@@ -36,10 +41,11 @@ pub(crate) struct Attention<T, O> {
     state: Rows<T>,
     table: Rows<i32>,
     positions: Rows<i32>,
+    variant: M,
     out: Rows<O>,
 }
 
-impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
+impl<T: KvElement, O: Element, M: Variant> Kernel for Attention<T, O, M> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (t, sequences, width) = (b.positive("T")?, b.positive("S")?, b.positive("W")?);
         let (heads, kv_heads, d) = (b.positive("heads")?, b.positive("kv heads")?, b.count("d")?);
@@ -69,6 +75,7 @@ impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
             state,
             table: b.input("table", sequences, width, width)?,
             positions: b.input("positions", 1, t, t)?,
+            variant: M::bind(b, heads)?,
             out: b.output("out", t, n, out_stride)?,
         })
     }
@@ -93,7 +100,7 @@ impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
                 })
             };
             let cost = |row: usize, rows: usize| {
-                let tokens: usize = (row..row + rows).map(|r| self.context(r)).sum();
+                let tokens: usize = (row..row + rows).map(|r| self.span(r).len()).sum();
                 (tokens + rows * ROW_COST_TOKENS) * self.kv.heads
             };
             let total: usize = items().map(|(_, row, rows)| cost(row, rows)).sum();
@@ -116,13 +123,14 @@ impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
 /// Keys and values of the blocks of a chunk for one head.
 #[derive(Clone, Copy)]
 struct Chunk<T> {
-    /// Blocks that hold tokens.
-    count: usize,
+    /// First and past-the-last block that hold tokens.
+    first: usize,
+    end: usize,
     keys: [*const T; CHUNK_BLOCKS],
     values: [*const T; CHUNK_BLOCKS],
 }
 
-impl<T: KvElement, O: Element> Attention<T, O> {
+impl<T: KvElement, O: Element, M: Variant> Attention<T, O, M> {
     /// Elements between queries in scratch memory.
     #[inline(always)]
     fn stride(&self) -> usize {
@@ -140,26 +148,49 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     /// # Safety
     /// `row` was bound.
     #[inline(always)]
-    unsafe fn context(&self, row: usize) -> usize {
+    unsafe fn span(&self, row: usize) -> Range<usize> {
         // SAFETY: as the caller's.
         let position = unsafe { *self.positions.row(0).add(row) };
-        (position.max(0) as usize + 1).min(self.width * BLOCK_TOKENS)
+        let context = (position.max(0) as usize + 1).min(self.width * BLOCK_TOKENS);
+        self.variant.first_token(context)..context
     }
 
-    /// Where the keys and values of the chunk at token `start` lie, up to token `end`.
+    /// Tokens of the chunk at token `start` that `row` sees, counted from there.
     ///
     /// # Safety
-    /// Sequence and head were bound.
+    /// `row` was bound.
     #[inline(always)]
-    unsafe fn chunk(&self, sequence: usize, head: usize, start: usize, end: usize) -> Chunk<T> {
+    unsafe fn part(&self, row: usize, start: usize) -> (usize, usize) {
+        // SAFETY: as the caller's.
+        let span = unsafe { self.span(row) };
+        let inside = |token: usize| token.saturating_sub(start).min(CHUNK_TOKENS);
+        (inside(span.start), inside(span.end))
+    }
+
+    /// Where the keys and values lie that `rows` see of the chunk at token `start`.
+    ///
+    /// # Safety
+    /// Sequence, rows and head were bound; the table has the chunk if any row sees of it.
+    #[inline(always)]
+    unsafe fn chunk(
+        &self,
+        sequence: usize,
+        head: usize,
+        start: usize,
+        rows: Range<usize>,
+    ) -> Chunk<T> {
         // SAFETY: entries of the table are limited to the blocks that were bound.
         unsafe {
             let (table, state) = (self.table.row(sequence), self.state.row(0).cast_const());
-            let tokens = end.saturating_sub(start).min(CHUNK_TOKENS);
-            let count = tokens.div_ceil(BLOCK_TOKENS);
+            let (mut first, mut end) = (CHUNK_BLOCKS, 0);
+            for (from, to) in rows.map(|r| self.part(r, start)).filter(|(from, to)| from < to) {
+                first = first.min(from / BLOCK_TOKENS);
+                end = end.max(to.div_ceil(BLOCK_TOKENS));
+            }
+            let first = first.min(end);
             let mut chunk =
-                Chunk { count, keys: [state; CHUNK_BLOCKS], values: [state; CHUNK_BLOCKS] };
-            for b in 0..count {
+                Chunk { first, end, keys: [state; CHUNK_BLOCKS], values: [state; CHUNK_BLOCKS] };
+            for b in first..end {
                 let entry = *table.add(start / BLOCK_TOKENS + b);
                 let block = usize::try_from(entry).unwrap_or(usize::MAX).min(self.blocks - 1);
                 chunk.keys[b] = state.add(self.kv.keys(block, head));
@@ -196,37 +227,42 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     S::store(q.add(i * stride + j), x);
                     S::store(sums.add(i * stride + j), S::splat(0.0));
                 }
-                *maxima.add(i) = f32::NEG_INFINITY;
-                *totals.add(i) = 0.0;
+                (*maxima.add(i), *totals.add(i)) = self.variant.softmax(h);
             }
 
-            let longest = (row..row + rows).map(|r| self.context(r)).max().unwrap_or(0);
-            let mut next = self.chunk(sequence, head, 0, longest);
-            for start in (0..longest).step_by(CHUNK_TOKENS) {
-                let Chunk { count, keys, values } = next;
-                next = self.chunk(sequence, head, start + CHUNK_TOKENS, longest);
-                let ahead = if next.count > 0 { next.keys } else { values };
+            let all = row..row + rows;
+            let earliest = all.clone().map(|r| self.span(r).start).min().unwrap_or(0);
+            let longest = all.clone().map(|r| self.span(r).end).max().unwrap_or(0);
+            let begin = earliest / CHUNK_TOKENS * CHUNK_TOKENS;
+            let mut next = self.chunk(sequence, head, begin, all.clone());
+            for start in (begin..longest).step_by(CHUNK_TOKENS) {
+                let Chunk { first: block, end, keys, values } = next;
+                next = self.chunk(sequence, head, start + CHUNK_TOKENS, all.clone());
+                let ahead = if next.first < next.end { next.keys } else { values };
+                if block == end {
+                    continue;
+                }
 
                 for (first, tile) in tiles::<S>(queries) {
                     Scores {
-                        blocks: &keys[..count],
-                        ahead: if first == 0 { &values[..count] } else { &keys[..count] },
+                        blocks: &keys[block..end],
+                        ahead: if first == 0 { &values[block..end] } else { &keys[block..end] },
                         q: q.add(first * stride),
                         stride,
                         groups: d / self.kv.group,
-                        scores: scores.add(first * CHUNK_TOKENS),
+                        scores: scores.add(first * CHUNK_TOKENS + block * BLOCK_TOKENS),
                     }
                     .compute::<S>(tile);
                 }
 
-                let tokens = |r: usize| self.context(r).saturating_sub(start).min(CHUNK_TOKENS);
-                let mut shared = CHUNK_TOKENS;
+                // The tokens that all rows see.
+                let mut shared = (0, CHUNK_TOKENS);
                 for i in 0..queries {
-                    let n = tokens(row + i / self.group);
-                    shared = shared.min(n);
-                    if n > 0 {
+                    let part = self.part(row + i / self.group, start);
+                    shared = (shared.0.max(part.0), shared.1.min(part.1));
+                    if part.0 < part.1 {
                         let scores = scores.add(i * CHUNK_TOKENS);
-                        let factor = soften::<S>(scores, n, maxima.add(i), totals.add(i));
+                        let factor = soften::<S>(scores, part, maxima.add(i), totals.add(i));
                         for j in (0..d).step_by(LANES) {
                             let sum = sums.add(i * stride + j);
                             S::store(sum, S::mul(S::load(sum), S::splat(factor)));
@@ -246,15 +282,25 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     }
                     .accumulate::<S>(count);
                 };
-                for (first, tile) in tiles::<S>(queries) {
-                    accumulate(first, tile, (0, shared));
-                }
-                for r in 0..rows {
-                    let n = tokens(row + r);
-                    if n > shared {
+                let accumulate_row = |r: usize, tokens: (usize, usize)| {
+                    if tokens.0 < tokens.1 {
                         for (first, tile) in tiles::<S>(self.group) {
-                            accumulate(r * self.group + first, tile, (shared, n));
+                            accumulate(r * self.group + first, tile, tokens);
                         }
+                    }
+                };
+                // Each row's tokens in order, those of all rows in one go.
+                let any_shared = shared.0 < shared.1;
+                for r in 0..rows {
+                    let (from, to) = self.part(row + r, start);
+                    accumulate_row(r, (from, if any_shared { shared.0 } else { to }));
+                }
+                if any_shared {
+                    for (first, tile) in tiles::<S>(queries) {
+                        accumulate(first, tile, shared);
+                    }
+                    for r in 0..rows {
+                        accumulate_row(r, (shared.1, self.part(row + r, start).1));
                     }
                 }
             }
@@ -282,27 +328,33 @@ fn tiles<S: Simd>(queries: usize) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// One step of the running softmax: turns `n` scores into weights under the new maximum, updates
-/// maximum and total, and returns the factor that what was summed before must be multiplied with.
+/// One step of the running softmax: turns the scores of `tokens`, of which there is one, into
+/// weights under the new maximum, updates maximum and total, and returns the factor that what was
+/// summed before must be multiplied with.
 ///
 /// # Safety
-/// As [`Simd`]; `scores` is valid for [`CHUNK_TOKENS`] elements, `n` is not 0.
+/// As [`Simd`]; `scores` is valid for [`CHUNK_TOKENS`] elements.
 #[inline(always)]
-unsafe fn soften<S: Simd>(scores: *mut f32, n: usize, maximum: *mut f32, total: *mut f32) -> f32 {
+unsafe fn soften<S: Simd>(
+    scores: *mut f32,
+    tokens: (usize, usize),
+    maximum: *mut f32,
+    total: *mut f32,
+) -> f32 {
     // SAFETY: as the caller's.
     unsafe {
-        let padded = n.next_multiple_of(LANES);
-        for i in n..padded {
+        let (from, to) = (tokens.0 / LANES * LANES, tokens.1.next_multiple_of(LANES));
+        for i in (from..tokens.0).chain(tokens.1..to) {
             *scores.add(i) = f32::NEG_INFINITY;
         }
-        let mut most = S::load(scores);
-        for i in (LANES..padded).step_by(LANES) {
+        let mut most = S::load(scores.add(from));
+        for i in (from + LANES..to).step_by(LANES) {
             most = S::max(most, S::load(scores.add(i)));
         }
         let before = *maximum;
         let now = S::largest(most).max(before);
         let mut sum = S::splat(0.0);
-        for i in (0..padded).step_by(LANES) {
+        for i in (from..to).step_by(LANES) {
             let weight = exp::<S>(S::sub(S::load(scores.add(i)), S::splat(now)));
             S::store(scores.add(i), weight);
             sum = S::add(sum, weight);

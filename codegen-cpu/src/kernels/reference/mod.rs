@@ -5,7 +5,7 @@ mod attention;
 mod latent;
 mod rows;
 
-pub use attention::{Heads, attention};
+pub use attention::{Heads, attention, sink_attention};
 pub use latent::{head_matmul, layer_norm, paged_write};
 pub use rows::{add_bias, embed, gather_rows, kv_write};
 

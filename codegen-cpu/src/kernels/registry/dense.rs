@@ -4,6 +4,7 @@
 use super::compiled;
 use super::{Table, choose};
 use crate::device::InstructionSet;
+use crate::kernels::attention::{Attention, Plain};
 use crate::kernels::bind::{Binder, Run};
 use crate::kernels::elementwise::{Add, AddBias, Identity, Map, Mul, Silu, SiluMul, Zip};
 #[cfg(target_arch = "x86_64")]
@@ -14,7 +15,7 @@ use crate::kernels::rope::{RopeTable, Rotary};
 use crate::kernels::rows::{Copy, Embed, GatherRows, Nd, Paneled, StoreRows};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::Avx512;
-use crate::kernels::{argmax, attention::Attention, kv::KvWrite};
+use crate::kernels::{argmax, kv::KvWrite};
 use half::bf16;
 
 /// Products with bf16 weights; AMX has an instruction for these alone.
@@ -79,8 +80,8 @@ pub(super) const KERNELS: Table = &[
     ("rotary_f32", choose::<Rotary>),
     ("kv_write_f32", choose::<KvWrite<f32>>),
     ("kv_write_bf16", choose::<KvWrite<bf16>>),
-    ("attention_f32_f32", choose::<Attention<f32, f32>>),
-    ("attention_f32_bf16", choose::<Attention<f32, bf16>>),
-    ("attention_bf16_f32", choose::<Attention<bf16, f32>>),
-    ("attention_bf16_bf16", choose::<Attention<bf16, bf16>>),
+    ("attention_f32_f32", choose::<Attention<f32, f32, Plain>>),
+    ("attention_f32_bf16", choose::<Attention<f32, bf16, Plain>>),
+    ("attention_bf16_f32", choose::<Attention<bf16, f32, Plain>>),
+    ("attention_bf16_bf16", choose::<Attention<bf16, bf16, Plain>>),
 ];

@@ -4,6 +4,7 @@
 use super::compiled;
 use super::{Table, choose};
 use crate::device::InstructionSet;
+use crate::kernels::attention::{Attention, Sinks};
 use crate::kernels::bind::{Binder, Run};
 use crate::kernels::element::Element;
 use crate::kernels::head_matmul::HeadMatmul;
@@ -39,6 +40,10 @@ pub(super) const KERNELS: Table = &[
     ("head_matmul_f32_bf16", choose::<HeadProduct<f32, bf16>>),
     ("head_matmul_bf16_f32", bf16_head_matmul::<f32>),
     ("head_matmul_bf16_bf16", bf16_head_matmul::<bf16>),
+    ("sink_attention_f32_f32", choose::<Attention<f32, f32, Sinks>>),
+    ("sink_attention_f32_bf16", choose::<Attention<f32, bf16, Sinks>>),
+    ("sink_attention_bf16_f32", choose::<Attention<bf16, f32, Sinks>>),
+    ("sink_attention_bf16_bf16", choose::<Attention<bf16, bf16, Sinks>>),
     ("paged_write_f32", choose::<PagedWrite<f32>>),
     ("paged_write_bf16", choose::<PagedWrite<bf16>>),
 ];

@@ -22,6 +22,12 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
             call.ints(&[x.dim(0), x.dim(1), weight.dim(1), x.dim(2), stride(x), stride(out)])
                 .named(format!("head_matmul_{}_{}", float(weight)?, float(out)?))
         }
+        (Op::SinkAttention { scale, window, .. }, [q, state, table, _, _]) if is_f32(&[q]) => call
+            .ints(&[q.dim(0), table.dim(0), table.dim(1), q.dim(1), state.dim(2), q.dim(2)])
+            .ints(&[state.dim(3)])
+            .float(*scale)
+            .ints(&[stride(q), stride(out), *window])
+            .named(format!("sink_attention_{}_{}", float(state)?, float(out)?)),
         (Op::PagedWrite {}, [state, x, _]) if is_f32(&[x]) => {
             let args = Call { args: [1, 2, 0].map(Arg::Operand).to_vec(), scalars: vec![] };
             args.ints(&[x.dim(0), x.dim(1), state.dim(1), stride(x)])
