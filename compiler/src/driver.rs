@@ -207,6 +207,7 @@ fn run_passes(
     let mut pass_options = passes::Options {
         rewrite_limit: options.rewrite_limit,
         disabled: options.disabled_passes.clone(),
+        quantize: None,
         dump: if options.dump_ir { Some(&mut dump) } else { None },
     };
     let stages = passes::default_pipeline();

@@ -4,6 +4,7 @@
 mod canonicalise;
 mod constants;
 mod dead;
+mod draw;
 mod driver;
 mod duplicates;
 mod fold_cast;
@@ -13,16 +14,19 @@ mod manager;
 mod numerics;
 mod phase;
 mod pipelines;
+mod quantize;
 mod rewrite;
 mod sources;
 mod specialise;
 mod target;
 
 pub use constants::ProductWeights;
+pub use draw::sample_bindings;
 pub use manager::{BrokenPass, Dump, Options, PassReport, Report, run, run_func};
-pub use numerics::{NumericError, NumericReport, check_numerics, sample_bindings};
+pub use numerics::{NumericError, NumericReport, check_numerics, numeric_distance};
 pub use phase::Phase;
 pub use pipelines::{Stage, Step, default_pipeline, names, pass_by_name, pipeline_of};
+pub use quantize::Quantize;
 pub use rewrite::{Context, Decline, NearMiss, Replacement, Rewrite};
 pub use sources::sources;
 pub use specialise::{SpecialiseError, specialise};

@@ -5,6 +5,7 @@ use crate::{
     constants::ProductWeights,
     driver,
     pipelines::{self, Stage},
+    quantize::Quantize,
     rewrite::{Context, NearMiss, Rewrite},
 };
 use ir::{Func, Module, VerifyError, text};
@@ -23,13 +24,15 @@ pub struct Options<'a> {
     pub rewrite_limit: usize,
     /// Passes to leave out, by name.
     pub disabled: Vec<String>,
+    /// Quantises products of floats; `None` leaves them as they are.
+    pub quantize: Option<Quantize>,
     /// Called after each pass.
     pub dump: Option<Dump<'a>>,
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Self { rewrite_limit: usize::MAX, disabled: Vec::new(), dump: None }
+        Self { rewrite_limit: usize::MAX, disabled: Vec::new(), quantize: None, dump: None }
     }
 }
 
@@ -110,6 +113,12 @@ pub enum BrokenPass {
         /// Pass.
         name: String,
     },
+    /// Quantisation that no kernel could be asked for.
+    #[error("products cannot be quantised so: {what}")]
+    Quantize {
+        /// The option that cannot be.
+        what: String,
+    },
     /// The program does not verify before the first pass.
     #[error("the input does not verify: {}", list(errors))]
     Input {
@@ -158,6 +167,8 @@ pub fn run(
     target: &TargetInfo,
 ) -> Result<Report, BrokenPass> {
     check_disabled(&options.disabled)?;
+    let quantize = options.quantize;
+    quantize.map_or(Ok(()), |q| q.check()).map_err(|what| BrokenPass::Quantize { what })?;
     verify(module).map_err(|errors| BrokenPass::Input { errors })?;
     let mut budget = options.rewrite_limit;
     let (mut report, mut index) = (Report::default(), 0);
@@ -166,7 +177,7 @@ pub fn run(
             let pass = step.pass;
             if !options.disabled.iter().any(|d| d == pass.name()) {
                 let product_weights = ProductWeights::of(module);
-                let context = Context { target, product_weights: &product_weights };
+                let context = Context { target, product_weights: &product_weights, quantize };
                 for func in &mut module.funcs {
                     report.passes.push(run_pass(index, pass, func, &context, &mut budget)?);
                 }

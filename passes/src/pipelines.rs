@@ -6,8 +6,12 @@ use crate::{
     dead::RemoveDead,
     duplicates::MergeDuplicates,
     fold_cast::FoldCast,
-    fuse::{FuseAddRmsNorm, FuseGateUp, FuseMatmulArgmax, FuseMatmulBias, FuseQkv, FuseSiluMul},
+    fuse::{
+        FuseAddRmsNorm, FuseDequantize, FuseGateUp, FuseMatmulArgmax, FuseMatmulBias, FuseQkv,
+        FuseSiluMul,
+    },
     layouts::AssignLayouts,
+    quantize::QuantizeMatmuls,
     rewrite::Rewrite,
 };
 
@@ -34,6 +38,8 @@ const PASSES: &[&dyn Rewrite] = &[
     &Canonicalise,
     &MergeDuplicates,
     &RemoveDead,
+    &QuantizeMatmuls,
+    &FuseDequantize,
     &FuseSiluMul,
     &FoldCast,
     &FuseGateUp,
@@ -74,8 +80,11 @@ pub fn default_pipeline() -> Vec<Stage> {
         step(&Canonicalise, "patterns are written for the canonical form only"),
         step(&MergeDuplicates, "guards on reader counts need each value computed once"),
         step(&RemoveDead, "a dead reader would make a guard decline"),
+        step(&QuantizeMatmuls, "before fusions, which then see quantised products only"),
+        step(&MergeDuplicates, "siblings read one quantised input"),
     ];
     let fused = vec![
+        step(&FuseDequantize, "before fuse-gate-up and fuse-qkv, which would join the values"),
         step(&FuseSiluMul, "before fold-cast, which rounds in its result"),
         step(&FoldCast, "before the other fusions, which then see the final `out`"),
         step(&FuseGateUp, "before fuse-qkv, which would take gate and up for plain siblings"),

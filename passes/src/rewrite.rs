@@ -1,6 +1,6 @@
 //! Local rewrites: what a pass is.
 
-use crate::{TargetInfo, constants::ProductWeights};
+use crate::{TargetInfo, constants::ProductWeights, quantize::Quantize};
 use ir::{Func, NodeId, ValueId};
 
 /// Why a rewrite left a node alone.
@@ -47,6 +47,8 @@ pub struct Context<'a> {
     pub target: &'a TargetInfo,
     /// Facts about the whole module, as they were when the pass began.
     pub product_weights: &'a ProductWeights,
+    /// Whether products of floats are to be quantised, and how.
+    pub quantize: Option<Quantize>,
 }
 
 /// A local rewrite rooted at one op.

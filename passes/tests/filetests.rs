@@ -2,11 +2,12 @@
 //!
 //! Header comments: `; passes: a, b` or `; passes: default`; `; target: bare` or `cpu` instead of
 //! one with everything; `; bind: T=6, S=3` for the numeric check; `; declines: code, code` lists
-//! every reason a guard gave. Other comments say what the case is about. `UPDATE_EXPECT=1` rewrites
-//! what follows `; ==== after`.
+//! every reason a guard gave; `; quantize: bits=8, group=16, head=true` quantises, and numbers then
+//! differ, by no more than `; distance: 0.01`. Other comments say what the case is about.
+//! `UPDATE_EXPECT=1` rewrites what follows `; ==== after`.
 
 use ir::{Bindings, Layout, Module, Symbol, text};
-use precast_passes::{self as passes, Options, TargetInfo};
+use precast_passes::{self as passes, Options, Quantize, TargetInfo};
 use std::{collections::BTreeSet, env, fs, path::Path};
 
 const AFTER: &str = "; ==== after\n";
@@ -17,6 +18,8 @@ struct Case {
     target: TargetInfo,
     bindings: Bindings,
     declines: BTreeSet<String>,
+    quantize: Option<Quantize>,
+    distance: f64,
 }
 
 fn target(name: &str) -> Result<TargetInfo, String> {
@@ -35,12 +38,29 @@ fn target(name: &str) -> Result<TargetInfo, String> {
     }
 }
 
+fn quantize(value: &str) -> Result<Quantize, String> {
+    let mut found = Quantize { bits: 8, group: None, head: false };
+    for pair in value.split(',') {
+        let (key, value) = pair.trim().split_once('=').ok_or("quantize: bits=8")?;
+        let number = || value.parse().map_err(|e| format!("quantize: {e}"));
+        match key {
+            "bits" => found.bits = number()?,
+            "group" => found.group = Some(number()?),
+            "head" => found.head = value == "true",
+            other => return Err(format!("quantize has no {other}")),
+        }
+    }
+    Ok(found)
+}
+
 fn header(input: &str) -> Result<Case, String> {
     let mut case = Case {
         passes: Vec::new(),
         target: TargetInfo::everything(),
         bindings: Bindings::new(),
         declines: BTreeSet::new(),
+        quantize: None,
+        distance: 0.0,
     };
     for line in input.lines().map_while(|l| l.strip_prefix(';')) {
         let Some((key, value)) = line.split_once(':') else { continue };
@@ -56,6 +76,8 @@ fn header(input: &str) -> Result<Case, String> {
                     case.bindings.insert(Symbol::new(symbol), number);
                 }
             }
+            "quantize" => case.quantize = Some(quantize(value)?),
+            "distance" => case.distance = value.trim().parse().map_err(|e| format!("{e}"))?,
             _ => {}
         }
     }
@@ -76,6 +98,14 @@ fn same_numbers(case: &Case, before: &Module, after: &Module) -> Result<(), Stri
     for (old, new) in before.funcs.iter().zip(&after.funcs) {
         let mut bindings = passes::sample_bindings(old);
         bindings.extend(case.bindings.clone());
+        if case.distance > 0.0 {
+            let found = passes::numeric_distance(old, new, SEEDS, &bindings);
+            let found = found.map_err(|e| e.to_string())?;
+            if found == 0.0 || found > case.distance {
+                return Err(format!("the distance is {found}, the header says {}", case.distance));
+            }
+            continue;
+        }
         let report = passes::check_numerics(old, new, SEEDS, &bindings);
         let report = report.map_err(|e| e.to_string())?;
         if report.elements == 0 {
@@ -97,8 +127,9 @@ fn run(path: &Path) -> Result<(), String> {
         ["default"] => passes::default_pipeline(),
         _ => passes::pipeline_of(&names).map_err(|e| e.to_string())?,
     };
-    let report = passes::run(&mut after, &stages, &mut Options::default(), &case.target)
-        .map_err(|e| e.to_string())?;
+    let mut options = Options { quantize: case.quantize, ..Options::default() };
+    let report =
+        passes::run(&mut after, &stages, &mut options, &case.target).map_err(|e| e.to_string())?;
     let misses = report.passes.iter().flat_map(|p| &p.near_misses);
     let codes: BTreeSet<String> = misses.map(|m| m.code.to_owned()).collect();
     if codes != case.declines {

@@ -2,8 +2,8 @@
 
 use ir::{Func, Module, NodeId, Op, text};
 use precast_passes::{
-    BrokenPass, Context, Decline, Options, Phase, Replacement, Rewrite, Stage, Step, TargetInfo,
-    pipeline_of, run, run_func,
+    BrokenPass, Context, Decline, Options, Phase, Quantize, Replacement, Rewrite, Stage, Step,
+    TargetInfo, pipeline_of, run, run_func,
 };
 
 /// Two gated activations and a sum that is read twice.
@@ -51,6 +51,18 @@ fn a_disabled_pass_does_not_run() {
     let stages = pipeline_of(&["fuse-silu-mul"]).unwrap();
     let report = run(&mut module, &stages, &mut options, &target).unwrap();
     assert!(report.passes.is_empty());
+    assert_eq!(text::print_module(&module), TEXT);
+}
+
+#[test]
+fn quantisation_that_cannot_be_is_refused_before_anything_runs() {
+    let quantize = Some(Quantize { bits: 6, group: None, head: false });
+    let mut options = Options { quantize, ..Options::default() };
+    let stages = pipeline_of(&["fuse-silu-mul"]).unwrap();
+    let mut module = module();
+    let error = run(&mut module, &stages, &mut options, &TargetInfo::everything()).unwrap_err();
+    assert!(matches!(error, BrokenPass::Quantize { .. }), "{error}");
+    assert!(error.to_string().contains("bits is 6; weights are quantised to 8 or 4"), "{error}");
     assert_eq!(text::print_module(&module), TEXT);
 }
 

@@ -1,7 +1,7 @@
 //! The whole pipeline on random graphs: the numbers stay the same, bit for bit, with every fused
 //! kernel or none, and wherever a bisection stops it.
 
-use ir::{DType, Func, Layout, Op, TensorType, ValueId, op::Dims, text};
+use ir::{DType, Dim, Func, Layout, Op, TensorType, ValueId, op::Dims, text};
 use precast_passes::{
     Options, TargetInfo, check_numerics, default_pipeline, run_func, sample_bindings,
 };
@@ -23,6 +23,9 @@ fn random_func(picks: &[Pick]) -> Func {
         (0..4).map(|i| func.weight(&format!("w{i}"), f32s("[4,4]"))).collect();
     matrices.push(func.weight("tall", f32s("[8,4]")));
     matrices.push(func.param("run_time", f32s("[4,4]")));
+    let codes = func.weight("codes", f32s("[4,4]").with_dtype(DType::I8));
+    let scales: Vec<ValueId> =
+        (0..2).map(|i| func.weight(&format!("s{i}"), f32s("[4,1]"))).collect();
     let rows: Vec<ValueId> = (0..2).map(|i| func.weight(&format!("r{i}"), f32s("[4]"))).collect();
     let mut state = func.param("s", TensorType::state(DType::F32, f32s("[R,4]").dims));
     for &(which, a, b, c, flag) in picks {
@@ -30,11 +33,23 @@ fn random_func(picks: &[Pick]) -> Func {
         let (x, y) = (recent(a), recent(b));
         let (matrix, row) = (matrices[c % matrices.len()], rows[c % rows.len()]);
         let out = if flag { DType::F32 } else { DType::BF16 };
-        if which % 14 == 13 {
-            values.push(gated(&mut func, x));
+        if which % 18 >= 13 {
+            let codes = match c % 3 {
+                0 => codes,
+                own => func.weight(
+                    &format!("codes{own}_{}", func.weights.len()),
+                    f32s("[4,4]").with_dtype(DType::I8),
+                ),
+            };
+            let made = match which % 18 {
+                13 => gated(&mut func, x),
+                14 => experts(&mut func, x, matrix),
+                _ => quantised(&mut func, x, [codes, scales[c % 2]], which % 18, out),
+            };
+            values.extend(made);
             continue;
         }
-        let (op, args) = match which % 14 {
+        let (op, args) = match which % 18 {
             0 => (Op::Add {}, vec![x, y]),
             1 => (Op::Mul {}, vec![x, y]),
             2 => (Op::Silu {}, vec![x]),
@@ -61,23 +76,64 @@ fn random_func(picks: &[Pick]) -> Func {
     func
 }
 
+fn op(func: &mut Func, op: Op, args: &[ValueId]) -> Option<ValueId> {
+    func.append(op, args, "").ok().map(|node| func.nodes[node].outs[0])
+}
+
 /// A gate and an up projection of `x` by weights of their own, multiplied.
-fn gated(func: &mut Func, x: ValueId) -> ValueId {
-    let inner = func.values[x].ty.dims.last().expect("no scalars are made").clone();
+fn gated(func: &mut Func, x: ValueId) -> Option<ValueId> {
     if func.values[x].ty.rank() != 2 {
-        return x;
+        return None;
     }
-    let op = |op: Op, args: &[ValueId], f: &mut Func| {
-        let node = f.append(op, args, "").expect("the types are chosen to fit");
-        f.nodes[node].outs[0]
-    };
-    let matmul = Op::Matmul { out: DType::F32 };
+    let inner = func.values[x].ty.dims[1].clone();
     let weight = TensorType::new(DType::F32, [4.into(), inner]);
     let name = format!("own{}", func.weights.len());
     let (g, u) = (func.weight(&format!("{name}.g"), weight.clone()), func.weight(&name, weight));
-    let (gate, up) = (op(matmul.clone(), &[x, g], func), op(matmul, &[x, u], func));
-    let gate = op(Op::Silu {}, &[gate], func);
-    op(Op::Mul {}, &[gate, up], func)
+    let matmul = Op::Matmul { out: DType::F32 };
+    let (gate, up) = (op(func, matmul.clone(), &[x, g])?, op(func, matmul, &[x, u])?);
+    let gate = op(func, Op::Silu {}, &[gate])?;
+    op(func, Op::Mul {}, &[gate, up])
+}
+
+/// Two experts of `x` for every token, chosen by the scores of a router.
+fn experts(func: &mut Func, x: ValueId, router: ValueId) -> Option<ValueId> {
+    let x = op(func, Op::Cast { to: DType::F32 }, &[x])?;
+    let logits = op(func, Op::Matmul { out: DType::F32 }, &[x, router])?;
+    let spec = "route(softmax,k=2,renormalize=true)".parse().expect("a specification");
+    let route = func.append(Op::Route { spec }, &[logits], "").ok()?;
+    let &[ids, weights] = &func.nodes[route].outs[..] else { unreachable!("two results") };
+    let experts = func.values[logits].ty.dims[1].as_const()?;
+    let groups = func.append(Op::ExpertGroups { experts }, &[ids], "").ok()?;
+    let pairs = func.nodes[groups].outs.clone();
+    let ty = TensorType::new(DType::MxFp4, [experts, 4, 4].map(Dim::Const));
+    let scale = TensorType::new(DType::U8, [experts, 4, 1].map(Dim::Const));
+    let parts = [
+        func.weight(&format!("mx{experts}"), ty),
+        func.weight(&format!("mx{experts}.scale"), scale),
+    ];
+    let values = op(func, Op::Dequantize { group: 32, out: DType::BF16 }, &parts)?;
+    let product = Op::GroupedMatmul { out: DType::F32 };
+    let up = op(func, product, &[x, pairs[0], pairs[1], values])?;
+    op(func, Op::CombineExperts { out: DType::F32 }, &[up, weights])
+}
+
+/// `x` through a matrix of codes, in one of three ways.
+fn quantised(
+    func: &mut Func,
+    x: ValueId,
+    matrix: [ValueId; 2],
+    way: u8,
+    out: DType,
+) -> Option<ValueId> {
+    if way == 15 {
+        let values = op(func, Op::Dequantize { group: 4, out }, &matrix)?;
+        return op(func, Op::Matmul { out: DType::F32 }, &[x, values]);
+    }
+    let rows = func.append(Op::QuantizeRows {}, &[x], "").ok()?;
+    let [codes, scales] = func.nodes[rows].outs[..] else { unreachable!("two results") };
+    let product = Op::QuantMatmul { group: 4, out: DType::F32 };
+    let y = op(func, product, &[codes, scales, matrix[0], matrix[1]])?;
+    op(func, Op::Cast { to: out }, &[y])
 }
 
 fn bare() -> TargetInfo {
@@ -139,5 +195,7 @@ fn random_graphs_make_every_fusion_fire() {
             *fired.entry(pass.pass).or_insert(0) += pass.fired;
         }
     }
+    // Nothing is quantised unless asked for.
+    assert_eq!(fired.remove("quantize-matmuls"), Some(0));
     assert!(fired.values().all(|&n| n > 0), "{fired:?}");
 }

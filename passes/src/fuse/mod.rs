@@ -1,6 +1,7 @@
 //! Fusions: one file each, named after the pass.
 
 mod add_rms_norm;
+mod dequantize;
 mod gate_up;
 mod matmul_argmax;
 mod matmul_bias;
@@ -8,6 +9,7 @@ mod qkv;
 mod silu_mul;
 
 pub(crate) use add_rms_norm::FuseAddRmsNorm;
+pub(crate) use dequantize::FuseDequantize;
 pub(crate) use gate_up::FuseGateUp;
 pub(crate) use matmul_argmax::FuseMatmulArgmax;
 pub(crate) use matmul_bias::FuseMatmulBias;
