@@ -102,6 +102,7 @@ impl Checkpoint {
             eos_token_ids,
             hidden: config.hidden,
             layers: config.layers.len() as u64,
+            sliding_window: None,
             parameters: counted().map(elements).sum(),
             dtype: commonest_float(counted()),
         };

@@ -1,6 +1,9 @@
 //! The tensors that a configuration calls for.
 
-use crate::config::{Attention, Config, Experts, FeedForward, FullAttention, Gated, Linear};
+use crate::config::{
+    Attention, Config, DeltaAttention, Experts, FeedForward, FullAttention, Gated, LatentAttention,
+    Linear,
+};
 
 /// Names of tensors, spelled once for the loader and the builder.
 pub(crate) mod names {
@@ -11,6 +14,10 @@ pub(crate) mod names {
     pub(crate) const ABSORBED: &str = ".kv_b_proj";
     pub(crate) const ATTENTION_NORM: &str = "input_layernorm";
     pub(crate) const FEED_FORWARD_NORM: &str = "post_attention_layernorm";
+
+    pub(crate) const ROUTER: &str = "mlp.gate";
+    pub(crate) const SCORE_BIAS: &str = "mlp.gate.e_score_correction_bias";
+    pub(crate) const INDEXER_WEIGHTS: &str = "self_attn.indexer.weights_proj.weight";
 
     /// Expert `e` of a layer.
     pub(crate) fn expert(e: u64) -> String {
@@ -66,9 +73,14 @@ impl Parts<'_> {
         self.all.push(Part::Norm { prefix: format!("{}.{part}", self.prefix), width });
     }
 
+    fn tensor(&mut self, part: &str, dims: Vec<u64>) {
+        self.all.push(Part::Tensor { name: format!("{}.{part}", self.prefix), dims });
+    }
+
     fn full_attention(&mut self, a: &FullAttention, inputs: u64, hidden: u64) {
         let (q, kv) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
-        self.linear("self_attn.q_proj", q, inputs, a.qkv_bias);
+        let q_rows = if a.gate { 2 * q } else { q };
+        self.linear("self_attn.q_proj", q_rows, inputs, a.qkv_bias);
         self.linear("self_attn.k_proj", kv, inputs, a.qkv_bias);
         self.linear("self_attn.v_proj", kv, inputs, a.qkv_bias);
         self.linear("self_attn.o_proj", hidden, q, a.o_bias);
@@ -76,6 +88,35 @@ impl Parts<'_> {
             self.norm("self_attn.q_norm", a.head_dim);
             self.norm("self_attn.k_norm", a.head_dim);
         }
+    }
+
+    fn latent_attention(&mut self, a: &LatentAttention, hidden: u64) {
+        let query = a.nope_dim + a.rope_dim;
+        self.linear("self_attn.q_a_proj", a.query_rank, hidden, false);
+        self.norm("self_attn.q_a_layernorm", a.query_rank);
+        self.linear("self_attn.q_b_proj", a.heads * query, a.query_rank, false);
+        self.linear("self_attn.kv_a_proj_with_mqa", a.latent + a.rope_dim, hidden, false);
+        self.norm("self_attn.kv_a_layernorm", a.latent);
+        self.linear("self_attn.kv_b_proj", a.heads * (a.nope_dim + a.value_dim), a.latent, false);
+        self.linear("self_attn.o_proj", hidden, a.heads * a.value_dim, false);
+        if let Some(indexer) = &a.indexer {
+            self.linear("self_attn.indexer.wq_b", indexer.heads * indexer.dim, a.query_rank, false);
+            self.linear("self_attn.indexer.wk", indexer.dim, hidden, false);
+            self.tensor("self_attn.indexer.k_norm.weight", vec![indexer.dim]);
+            self.tensor("self_attn.indexer.k_norm.bias", vec![indexer.dim]);
+            self.tensor(names::INDEXER_WEIGHTS, vec![indexer.heads, hidden]);
+        }
+    }
+
+    fn delta_attention(&mut self, a: &DeltaAttention, hidden: u64) {
+        let (keys, values) = (a.keys(), a.values());
+        self.linear("linear_attn.in_proj_qkvz", 2 * (keys + values), hidden, false);
+        self.linear("linear_attn.in_proj_ba", 2 * a.value_heads, hidden, false);
+        self.tensor("linear_attn.conv1d.weight", vec![a.channels(), 1, a.taps]);
+        self.tensor("linear_attn.A_log", vec![a.value_heads]);
+        self.tensor("linear_attn.dt_bias", vec![a.value_heads]);
+        self.norm("linear_attn.norm", a.value_dim);
+        self.linear("linear_attn.out_proj", hidden, values, false);
     }
 
     fn gated(&mut self, part: &str, gated: &Gated, hidden: u64) {
@@ -86,7 +127,16 @@ impl Parts<'_> {
     }
 
     fn experts(&mut self, experts: &Experts, hidden: u64) {
-        self.linear("mlp.gate", experts.count, hidden, false);
+        self.linear(names::ROUTER, experts.count, hidden, false);
+        if experts.score_bias {
+            self.tensor(names::SCORE_BIAS, vec![experts.count]);
+        }
+        if let Some(shared) = &experts.shared {
+            self.gated(shared.part, &Gated { width: shared.width, bias: false }, hidden);
+            if shared.gate {
+                self.linear(&format!("{}_gate", shared.part), 1, hidden, false);
+            }
+        }
         let expert = Gated { width: experts.width, bias: false };
         for e in 0..experts.count {
             self.gated(&names::expert(e), &expert, hidden);
@@ -111,6 +161,8 @@ impl Config {
             parts.norm(names::ATTENTION_NORM, h);
             match &layer.attention {
                 Attention::Full(a) => parts.full_attention(a, h, h),
+                Attention::Latent(a) => parts.latent_attention(a, h),
+                Attention::Delta(a) => parts.delta_attention(a, h),
             }
             parts.norm(names::FEED_FORWARD_NORM, h);
             match &layer.feed_forward {
@@ -145,6 +197,9 @@ impl Config {
     pub(crate) fn ignorable(&self, name: &str) -> Option<&'static str> {
         if name.ends_with("rotary_emb.inv_freq") {
             return Some("rotary frequencies are computed from config.json");
+        }
+        if self.draft_prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+            return Some("draft layer, not part of the main model");
         }
         (self.tied && name.strip_suffix(".weight") == Some(names::HEAD))
             .then_some("config.json ties the head to the embedding table")

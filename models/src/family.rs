@@ -3,8 +3,10 @@
 use crate::{
     config::{
         Config,
+        deepseek::{deepseek_v3, deepseek_v32},
         dense::{llama, qwen2, qwen3},
         qwen3_moe::qwen3_moe,
+        qwen3_next::qwen3_next,
         shared::Names,
     },
     error::ModelError,
@@ -24,6 +26,13 @@ const FAMILIES: &[Family] = &[
     Family { model_type: "qwen3", architecture: "Qwen3ForCausalLM", parse: qwen3 },
     Family { model_type: "llama", architecture: "LlamaForCausalLM", parse: llama },
     Family { model_type: "qwen3_moe", architecture: "Qwen3MoeForCausalLM", parse: qwen3_moe },
+    Family { model_type: "qwen3_next", architecture: "Qwen3NextForCausalLM", parse: qwen3_next },
+    Family { model_type: "deepseek_v3", architecture: "DeepseekV3ForCausalLM", parse: deepseek_v3 },
+    Family {
+        model_type: "deepseek_v32",
+        architecture: "DeepseekV32ForCausalLM",
+        parse: deepseek_v32,
+    },
 ];
 
 /// What `architectures[0]` of a `config.json` may be.

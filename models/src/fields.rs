@@ -70,6 +70,21 @@ impl Fields {
         }
     }
 
+    /// A whole number in `0..=max`.
+    pub(crate) fn opt_count_from_zero(
+        &mut self,
+        key: &str,
+        max: u64,
+    ) -> Result<Option<u64>, ModelError> {
+        let Some(v) = self.take(key) else {
+            return Ok(None);
+        };
+        match v.as_u64() {
+            Some(n) if n <= max => Ok(Some(n)),
+            _ => Err(self.unsupported(key, &v, &format!("whole numbers from 0 to {max}"))),
+        }
+    }
+
     /// A whole number in `1..=max` that must be there.
     pub(crate) fn count(&mut self, key: &str, max: u64) -> Result<u64, ModelError> {
         self.opt_count(key, max)?.ok_or_else(|| self.missing(key))

@@ -23,6 +23,8 @@ pub struct ModelInfo {
     pub hidden: u64,
     /// Decoder layers.
     pub layers: u64,
+    /// Tokens that a layer with a sliding window sees, itself included, where there are such layers.
+    pub sliding_window: Option<u64>,
     /// Stored numbers that the model uses, codes once and their scales not; a tied head counts
     /// once.
     pub parameters: u64,

@@ -23,7 +23,10 @@ mod source;
 
 pub use build::{BuildOptions, Precision, build};
 pub use checkpoint::{Checkpoint, Ignored};
-pub use config::{Attention, Config, Experts, FeedForward, FullAttention, Gated, Layer, Linear};
+pub use config::{
+    Attention, Config, DeltaAttention, Experts, FeedForward, FullAttention, Gated, Indexer,
+    LatentAttention, Layer, Linear, SharedExpert,
+};
 pub use error::{ModelError, TensorProblem};
 pub use family::supported_architectures;
 pub use info::ModelInfo;

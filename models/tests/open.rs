@@ -26,6 +26,7 @@ fn fixtures_open_with_their_facts() {
         eos_token_ids: vec![480, 478],
         hidden: 96,
         layers: 3,
+        sliding_window: None,
         parameters: 262_272,
         dtype: DType::BF16,
     };

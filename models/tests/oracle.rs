@@ -9,7 +9,7 @@ mod run;
 mod support;
 
 use ir::DType;
-use precast_models::{BuildOptions, Checkpoint, Precision};
+use precast_models::{Attention, BuildOptions, Checkpoint, FeedForward, Precision};
 use recorded::Oracle;
 use run::{Session, distance};
 use support::{F32, fixture};
@@ -30,31 +30,63 @@ fn setup(name: &str, options: &BuildOptions) -> (Checkpoint, Oracle, Session) {
     (checkpoint, Oracle::of(name), session)
 }
 
-#[test]
-fn prefill_matches_in_every_layer() {
-    for name in ["qwen2", "qwen3"] {
-        let (checkpoint, oracle, mut session) = setup(name, &F32);
-        let info = checkpoint.info();
-        let hidden = info.hidden as usize;
-        let prompt = oracle.ids("input_ids_a");
-        let mut names = vec!["x".to_owned()];
-        names.extend((0..info.layers).map(|i| format!("layers.{i}.out")));
-        session.expose(&names);
-        let found = session.prefill(&prompt);
-        let expected = oracle.get("hidden_f32_a").chunks(prompt.len() * hidden);
-        assert_eq!(expected.len(), found.len());
-        for (layer, (found, expected)) in found.iter().zip(expected).enumerate() {
-            let off = distance(found.data(), expected, hidden);
-            assert!(off < TOLERANCE, "{name}: {off} after {layer} layers");
-        }
-        let last = oracle.get("hidden_f32_a").chunks(prompt.len() * hidden).next_back().unwrap();
-        assert!(distance(session.hidden(prompt.len()), last, hidden) < TOLERANCE);
+/// What the oracle records inside layers: residual streams, routes and keys that were selected.
+fn layers_match(name: &str) {
+    let (checkpoint, oracle, mut session) = setup(name, &F32);
+    let config = checkpoint.config();
+    let (hidden, layers) = (config.hidden as usize, config.layers.len());
+    let prompt = oracle.ids("input_ids_a");
+    let rows = prompt.len();
+    let routed: Vec<usize> = (0..layers)
+        .filter(|&i| matches!(config.layers[i].feed_forward, FeedForward::Experts(_)))
+        .collect();
+    let selects = |a: &Attention| matches!(a, Attention::Latent(a) if a.indexer.is_some());
+    let selected: Vec<usize> =
+        (0..layers).filter(|&i| selects(&config.layers[i].attention)).collect();
+
+    let of = |layers: &[usize], what: &str| -> Vec<String> {
+        layers.iter().map(|i| format!("layers.{i}.{what}")).collect()
+    };
+    let all: Vec<usize> = (0..layers).collect();
+    session.expose(&["x".to_owned()]);
+    session.expose(&of(&all, "out"));
+    session.expose(&of(&routed, "route_ids"));
+    session.expose(&of(&routed, "route_weights"));
+    session.expose(&of(&selected, "selected"));
+    let mut found = session.prefill(&prompt).into_iter();
+    let mut take =
+        |n: usize| -> Vec<f64> { found.by_ref().take(n).flat_map(|t| t.data().to_vec()).collect() };
+
+    let streams = take(layers + 1);
+    let expected = oracle.get("hidden_f32_a").chunks(rows * hidden);
+    for (layer, (found, expected)) in streams.chunks(rows * hidden).zip(expected).enumerate() {
+        let off = distance(found, expected, hidden);
+        assert!(off < TOLERANCE, "{name}: {off} after {layer} layers");
+    }
+    let last = &streams[layers * rows * hidden..];
+    assert_eq!(session.hidden(rows), last, "{name}");
+
+    let (ids, weights) = (take(routed.len()), take(routed.len()));
+    if !routed.is_empty() {
+        let k = ids.len() / rows / routed.len();
+        assert_eq!(ids, oracle.get("route_ids_f32_a"), "{name}");
+        let off = distance(&weights, oracle.get("route_weights_f32_a"), k);
+        assert!(off < TOLERANCE, "{name}: route weights are {off} off");
+    }
+    if !selected.is_empty() {
+        let keys = take(selected.len());
+        let keys = keys.chunks(keys.len() / rows / selected.len());
+        let mask = |keys: &[f64]| {
+            (0..rows).map(|j| f64::from(u8::from(keys.contains(&(j as f64))))).collect::<Vec<_>>()
+        };
+        let found: Vec<f64> = keys.flat_map(mask).collect();
+        assert!(found.contains(&0.0) && found == oracle.get("dsa_selected_f32_a"), "{name}");
     }
 }
 
-#[test]
-fn prompts_get_the_recorded_logits_and_continuations() {
-    for (name, prompt) in [("qwen2", "a"), ("qwen2", "b"), ("qwen3", "a"), ("qwen3", "b")] {
+/// Logits of both prompts, and greedy continuations.
+fn continuations_match(name: &str) {
+    for prompt in ["a", "b"] {
         let (checkpoint, oracle, mut session) = setup(name, &F32);
         let vocab = checkpoint.info().vocab_size as usize;
         let tokens = oracle.ids(&format!("input_ids_{prompt}"));
@@ -72,39 +104,68 @@ fn prompts_get_the_recorded_logits_and_continuations() {
     }
 }
 
-/// Chunks and single tokens put the same numbers in the cache as one prefill.
-#[test]
-fn the_cut_of_a_prompt_does_not_change_its_logits() {
-    let (checkpoint, oracle, mut whole) = setup("qwen3", &F32);
+/// Chunks and single tokens leave the same numbers in every memory as one prefill.
+fn cuts_do_not_matter(name: &str) {
+    let (checkpoint, oracle, mut whole) = setup(name, &F32);
     let vocab = checkpoint.info().vocab_size as usize;
-    let tokens = oracle.ids("input_ids_a");
-    whole.prefill(&tokens);
+    let tokens = &oracle.ids("input_ids_a");
+    let tokens = &tokens[..tokens.len().min(48)];
+    whole.prefill(tokens);
     let (expected, _) = whole.head(tokens.len());
     let mut cut = Session::new(&checkpoint, &F32);
     cut.prefill(&tokens[..17]);
-    cut.prefill(&tokens[17..30]);
-    let (logits, _) = cut.head(13);
-    assert_eq!(logits.data(), &expected.data()[17 * vocab..30 * vocab]);
+    cut.prefill(&tokens[17..18]);
+    cut.prefill(&tokens[18..30]);
+    let (logits, _) = cut.head(12);
+    assert_eq!(logits.data(), &expected.data()[18 * vocab..30 * vocab], "{name}");
     for (i, &token) in tokens.iter().enumerate().skip(30) {
         let (logits, _) = cut.decode(token);
-        assert_eq!(logits.data(), &expected.data()[i * vocab..(i + 1) * vocab]);
+        assert_eq!(logits.data(), &expected.data()[i * vocab..(i + 1) * vocab], "{name} {i}");
     }
 }
 
-/// With bf16 matrices and cache we are about as far from f32 as the reference library's own bf16.
-#[test]
-fn bf16_is_as_good_as_the_reference_in_bf16() {
-    for name in ["qwen2", "qwen3"] {
-        let (_, oracle, mut session) = setup(name, &BF16);
-        let tokens = oracle.ids("input_ids_a");
-        session.prefill(&tokens);
-        let (logits, _) = session.head(tokens.len());
-        let exact = oracle.get("logits_f32_a");
-        let off = |found: &[f64]| {
-            let square = found.iter().zip(exact).map(|(f, e)| (f - e).powi(2)).sum::<f64>();
-            (square / exact.len() as f64).sqrt()
-        };
-        let (ours, theirs) = (off(logits.data()), off(oracle.get("logits_bf16_a")));
-        assert!(ours > 0.0 && ours < 1.25 * theirs, "{name}: {ours} against {theirs}");
-    }
+/// With bf16 matrices and memories we are about as far from f32 as the reference library's own
+/// bf16.
+fn bf16_is_as_good_as_the_reference(name: &str) {
+    let (_, oracle, mut session) = setup(name, &BF16);
+    let tokens = oracle.ids("input_ids_a");
+    session.prefill(&tokens);
+    let (logits, _) = session.head(tokens.len());
+    let exact = oracle.get("logits_f32_a");
+    let off = |found: &[f64]| {
+        let square = found.iter().zip(exact).map(|(f, e)| (f - e).powi(2)).sum::<f64>();
+        (square / exact.len() as f64).sqrt()
+    };
+    let (ours, theirs) = (off(logits.data()), off(oracle.get("logits_bf16_a")));
+    assert!(ours > 0.0 && ours < 1.25 * theirs, "{name}: {ours} against {theirs}");
 }
+
+macro_rules! fixtures {
+    ($($name:ident),*) => { $(
+        mod $name {
+            const NAME: &str = stringify!($name);
+
+            #[test]
+            fn layers_match() {
+                super::layers_match(NAME);
+            }
+
+            #[test]
+            fn continuations_match() {
+                super::continuations_match(NAME);
+            }
+
+            #[test]
+            fn cuts_do_not_matter() {
+                super::cuts_do_not_matter(NAME);
+            }
+
+            #[test]
+            fn bf16_is_as_good_as_the_reference() {
+                super::bf16_is_as_good_as_the_reference(NAME);
+            }
+        }
+    )* };
+}
+
+fixtures!(qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v32, qwen3_next);

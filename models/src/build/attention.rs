@@ -1,6 +1,6 @@
 //! The attention half of a layer.
 
-use super::{Builder, Place, Precision, step::Step};
+use super::{Builder, Place, Precision, linear::Rows, step::Step};
 use crate::{
     config::{Attention, FullAttention, Linear},
     expected::names,
@@ -16,11 +16,13 @@ impl Builder<'_> {
         x: ValueId,
         step: &mut Step,
     ) -> ValueId {
-        let Precision { weights, .. } = self.options.precision;
+        let exact = matches!(spec, Attention::Latent(a) if a.indexer.is_some());
         let prefix = place.stored(names::ATTENTION_NORM);
-        let normed = self.norm(&prefix, x, weights, &place.name("attn_norm"));
+        let normed = self.pre_norm(&prefix, x, exact, &place.name("attn_norm"));
         let o = match spec {
-            Attention::Full(a) => self.full_attention(place, a, normed, step),
+            Attention::Full(a) => self.full_attention(place, a, normed.rows, step),
+            Attention::Latent(a) => self.latent_attention(place, a, normed, step),
+            Attention::Delta(a) => self.delta_attention(place, a, normed.rows, step),
         };
         self.op(Op::Add {}, &[x, o], &place.name("attn_residual"))
     }
@@ -33,43 +35,75 @@ impl Builder<'_> {
         x: ValueId,
         step: &mut Step,
     ) -> ValueId {
-        let Precision { weights, .. } = self.options.precision;
         let rotary = Op::Rotary { interleaved: false };
         let rope = self.rope_table(step);
 
-        let q = self.heads(place, a, "q", a.heads, x);
+        let q = self.query(place, a, x);
         let q = self.head_norm(place, a, "q", q);
         let q = self.op(rotary.clone(), &[q, rope], &place.name("q_rotary"));
-        let k = self.heads(place, a, "k", a.kv_heads, x);
+        let k = self.heads(place, a, "k", x);
         let k = self.head_norm(place, a, "k", k);
         let k = self.op(rotary, &[k, rope], &place.name("k_rotary"));
-        let v = self.heads(place, a, "v", a.kv_heads, x);
+        let v = self.heads(place, a, "v", x);
 
         let cache = step.states.of("kv", place);
         *cache = self.op(Op::KvWrite {}, &[*cache, k, v, step.slots], &place.name("kv"));
         let args = [q, *cache, step.block_table, step.positions];
         let scale = (a.head_dim as f64).powf(-0.5) as f32;
-        let o = self.op(Op::Attention { scale, out: weights }, &args, &place.name("attn"));
+        let Precision { weights, activations } = self.options.precision;
+        let out = if a.gate { activations } else { weights };
+        let o = self.op(Op::Attention { scale, out }, &args, &place.name("attn"));
         let width = a.heads * a.head_dim;
-        let o = self.reshape(o, &[width], &place.name("attn_flat"));
+        let mut o = self.reshape(o, &[width], &place.name("attn_flat"));
+        if a.gate {
+            let gate = self.gate(place, a, x);
+            let gated = self.op(Op::Mul {}, &[o, gate], &place.name("attn_gated"));
+            o = self.cast(gated, weights, &place.name("attn_gated_cast"));
+        }
         let linear = Linear { outputs: self.config.hidden, inputs: width, bias: a.o_bias };
         self.linear(&place.stored("self_attn.o_proj"), o, linear, &place.name("o"))
     }
 
-    /// Projection `which` of attention, split into heads.
-    fn heads(
+    /// Queries `[T,heads,head_dim]`.
+    fn query(&mut self, place: &Place, a: &FullAttention, x: ValueId) -> ValueId {
+        let flat = if a.gate {
+            let rows = Rows { groups: a.heads, start: 0, len: a.head_dim };
+            self.query_rows(place, a, x, &[rows], "q_proj")
+        } else {
+            self.query_rows(place, a, x, &[], "q_proj")
+        };
+        self.reshape(flat, &[a.heads, a.head_dim], &place.name("q"))
+    }
+
+    /// The factor `[T,heads * head_dim]` on results.
+    fn gate(&mut self, place: &Place, a: &FullAttention, x: ValueId) -> ValueId {
+        let rows = Rows { groups: a.heads, start: a.head_dim, len: a.head_dim };
+        let gate = self.query_rows(place, a, x, &[rows], "gate_proj");
+        self.op(Op::Sigmoid {}, &[gate], &place.name("attn_gate"))
+    }
+
+    /// Rows of the projection that holds queries and perhaps gates.
+    fn query_rows(
         &mut self,
         place: &Place,
         a: &FullAttention,
-        which: &str,
-        heads: u64,
         x: ValueId,
+        rows: &[Rows],
+        name: &str,
     ) -> ValueId {
-        let linear =
-            Linear { outputs: heads * a.head_dim, inputs: self.columns(x), bias: a.qkv_bias };
+        let queries = a.heads * a.head_dim;
+        let outputs = if a.gate { 2 * queries } else { queries };
+        let linear = Linear { outputs, inputs: self.columns(x), bias: a.qkv_bias };
+        self.linear_rows(&place.stored("self_attn.q_proj"), x, linear, rows, &place.name(name))
+    }
+
+    /// Keys or values, as `which` says, `[T,kv_heads,head_dim]`.
+    fn heads(&mut self, place: &Place, a: &FullAttention, which: &str, x: ValueId) -> ValueId {
+        let outputs = a.kv_heads * a.head_dim;
+        let linear = Linear { outputs, inputs: self.columns(x), bias: a.qkv_bias };
         let prefix = place.stored(&format!("self_attn.{which}_proj"));
         let flat = self.linear(&prefix, x, linear, &place.name(&format!("{which}_proj")));
-        self.reshape(flat, &[heads, a.head_dim], &place.name(which))
+        self.reshape(flat, &[a.kv_heads, a.head_dim], &place.name(which))
     }
 
     fn head_norm(&mut self, place: &Place, a: &FullAttention, which: &str, x: ValueId) -> ValueId {

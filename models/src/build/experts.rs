@@ -1,8 +1,8 @@
 //! A mixture of experts.
 
-use super::{Builder, Place, Precision};
+use super::{Builder, Normed, Place, Precision};
 use crate::{
-    config::{Experts, Linear},
+    config::{Experts, Gated, Linear, SharedExpert},
     expected::names,
 };
 use ir::{DType, Op, ValueId};
@@ -15,25 +15,59 @@ pub(super) struct Pairs {
 }
 
 impl Builder<'_> {
-    /// The chosen experts of the normalised rows `x`, weighted and summed.
-    pub(super) fn experts(&mut self, place: &Place, spec: &Experts, x: ValueId) -> ValueId {
+    /// The chosen experts of the normalised rows `x`, weighted and summed, and the shared one.
+    pub(super) fn experts(&mut self, place: &Place, spec: &Experts, x: Normed) -> ValueId {
         let Precision { activations, .. } = self.options.precision;
         let (ids, weights) = self.route(place, spec, x);
+        let x = x.rows;
         let groups = Op::ExpertGroups { experts: spec.count };
         let (order, starts) = (place.name("route_order"), place.name("route_starts"));
         let [order, starts] = self.ops(groups, &[ids], [&order, &starts]);
         let y = self.separate_experts(place, spec, x, Pairs { order, starts });
         let combine = Op::CombineExperts { out: activations };
-        self.op(combine, &[y, weights], &place.name("experts"))
+        let y = self.op(combine, &[y, weights], &place.name("experts"));
+        match &spec.shared {
+            None => y,
+            Some(shared) => {
+                let shared = self.shared_expert(place, shared, x);
+                self.op(Op::Add {}, &[y, shared], &place.name("experts_and_shared"))
+            }
+        }
+    }
+
+    /// The expert that every row has.
+    fn shared_expert(&mut self, place: &Place, spec: &SharedExpert, x: ValueId) -> ValueId {
+        let gated = Gated { width: spec.width, bias: false };
+        let y = self.gated(place, spec.part, &gated, x, "shared_");
+        if !spec.gate {
+            return y;
+        }
+        let linear = Linear { outputs: 1, inputs: self.columns(x), bias: false };
+        let prefix = place.stored(&format!("{}_gate", spec.part));
+        let gate = self.linear(&prefix, x, linear, &place.name("shared_factor_logit"));
+        let gate = self.op(Op::Sigmoid {}, &[gate], &place.name("shared_factor"));
+        self.op(Op::ScaleRows {}, &[y, gate], &place.name("shared_scaled"))
     }
 
     /// Ids `i32[T,k]` and weights `f32[T,k]` of the experts of each row.
-    fn route(&mut self, place: &Place, spec: &Experts, x: ValueId) -> (ValueId, ValueId) {
-        let linear = Linear { outputs: spec.count, inputs: self.columns(x), bias: false };
-        let logits = self.linear(&place.stored("mlp.gate"), x, linear, &place.name("route_logits"));
-        let logits = self.cast(logits, DType::F32, &place.name("route_logits_f32"));
+    fn route(&mut self, place: &Place, spec: &Experts, x: Normed) -> (ValueId, ValueId) {
+        let router = place.stored(names::ROUTER);
+        let name = place.name("route_logits");
+        let logits = if spec.exact_router {
+            let weight = self.weight(&format!("{router}.weight"), DType::F32);
+            self.op(Op::Matmul { out: DType::F32 }, &[x.exact, weight], &name)
+        } else {
+            let inputs = self.columns(x.rows);
+            let linear = Linear { outputs: spec.count, inputs, bias: false };
+            let logits = self.linear(&router, x.rows, linear, &name);
+            self.cast(logits, DType::F32, &format!("{name}_f32"))
+        };
+        let mut args = vec![logits];
+        if spec.score_bias {
+            args.push(self.weight(&place.stored(names::SCORE_BIAS), DType::F32));
+        }
         let (ids, weights) = (place.name("route_ids"), place.name("route_weights"));
-        let [ids, weights] = self.ops(Op::Route { spec: spec.route }, &[logits], [&ids, &weights]);
+        let [ids, weights] = self.ops(Op::Route { spec: spec.route }, &args, [&ids, &weights]);
         (ids, weights)
     }
 

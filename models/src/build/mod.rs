@@ -2,12 +2,19 @@
 
 mod attention;
 mod codes;
+mod delta;
 mod experts;
 mod feed_forward;
+mod latent;
 mod linear;
 mod step;
 
-use crate::{checkpoint::Checkpoint, config::Config, expected::names, source::SafetensorsSource};
+use crate::{
+    checkpoint::Checkpoint,
+    config::{Attention, Config},
+    expected::names,
+    source::SafetensorsSource,
+};
 use ir::{DType, Dim, Func, Module, Op, TensorType, ValueId, op::Dims};
 use std::collections::BTreeMap;
 use step::Step;
@@ -37,19 +44,31 @@ pub struct BuildOptions {
     pub quantize_activations: bool,
 }
 
-/// The model of `checkpoint` as primitive ops over the symbols `T` (rows of the step), `W` (width
-/// of the block table in blocks), `NB` (blocks of the KV cache) and `R` (rows of the hidden-state
-/// memory).
+/// The model of `checkpoint` as primitive ops.
 ///
-/// - `@decode(token_ids i32[T], positions i32[T], slots i32[T], block_table i32[T,W], kv.0 ..)`
-///   returns `logits f32[T,V]`, `argmax i32[T]` and the last version of each cache.
-/// - `@prefill(token_ids i32[T], positions i32[T], slots i32[T], block_table i32[1,W], kv.0 ..,
-///   hidden)` stores the residual stream before the final norm in the first `T` rows of `hidden`, a
-///   state `[R,H]` of the activation type, and returns the caches and `hidden`.
+/// Symbols: `T` rows of the step, `W` width of the block tables in blocks, `NB` and `NW` blocks of
+/// the KV memory and of the window memory, `NS` slots of recurrent memory, each with a spare one
+/// at the end, `R` rows of the hidden-state memory.
+///
+/// - `@decode(inputs.., states..)` returns `logits f32[T,V]`, `argmax i32[T]` and the last version
+///   of each state.
+/// - `@prefill(inputs.., states.., hidden)` stores the residual stream before the final norm in the
+///   first `T` rows of `hidden`, a state `[R,H]` of the activation type, and returns the states and
+///   `hidden`. All its rows are one sequence: tables have one row.
 /// - `@head(rows i32[T], hidden)` returns `logits f32[T,V]` and `argmax i32[T]` of rows of `hidden`.
 ///
-/// A cache is a state `kv_dtype[NB,2,kv_heads,kv_block_tokens,head_dim]`, one for each layer.
+/// Inputs are `token_ids`, `positions`, `slots i32[T]` and `block_table i32[T,W]`; `sequences
+/// i32[T]`, the recurrent slot of each row, where a layer has such memory. States of layer `i`, of
+/// element type `kv_dtype` unless said otherwise:
+///
+/// - softmax attention: `kv.i [NB,2,kv_heads,kv_block_tokens,head_dim]`;
+/// - latent attention: `latent.i` and `rope_key.i [NB,kv_block_tokens,channels]`, with an indexer
+///   also `index_key.i`;
+/// - gated delta rule: `conv.i [NS,taps-1,channels]` and `delta.i f32[NS,heads,key_dim,value_dim]`.
+///
 /// Weights keep their stored type; a `cast`, or a `dequantize`, follows where another is wanted.
+/// The output of layer `i` is called `layers.i.out`, the choice of its router `layers.i.route_ids` and
+/// `layers.i.route_weights`, the keys its indexer chose `layers.i.selected`.
 ///
 /// # Panics
 /// When an element type in `options` is not floating point or `kv_block_tokens` is 0.
@@ -210,7 +229,9 @@ impl<'a> Builder<'a> {
         let Precision { weights, activations } = self.options.precision;
         let table = self.weight(names::EMBED, weights);
         let mut x = self.op(Op::Embed { out: activations }, &[step.token_ids, table], "x");
-        self.rope_table(step);
+        if self.config.layers.iter().any(|l| !matches!(l.attention, Attention::Delta(_))) {
+            self.rope_table(step);
+        }
         for (layer, spec) in self.config.layers.iter().enumerate() {
             let place = Place::layer(layer);
             x = self.attention(&place, &spec.attention, x, step);
@@ -226,11 +247,21 @@ impl<'a> Builder<'a> {
         vec![logits, argmax]
     }
 
+    /// The norm of the residual stream, or of heads, whose weight is `{prefix}.weight`.
+    fn norm(&mut self, prefix: &str, x: ValueId, out: DType, name: &str) -> ValueId {
+        let kind = Norm { eps: self.config.rms_norm_eps, from_one: self.config.norms_from_one };
+        self.norm_of(prefix, kind, x, out, name)
+    }
+
     /// The norm whose weight is `{prefix}.weight`, over the last axis of `x`, and its bias where
     /// the checkpoint stores one.
-    fn norm(&mut self, prefix: &str, x: ValueId, out: DType, name: &str) -> ValueId {
-        let weight = self.weight(&format!("{prefix}.weight"), DType::F32);
-        let eps = self.config.rms_norm_eps;
+    fn norm_of(&mut self, prefix: &str, kind: Norm, x: ValueId, out: DType, name: &str) -> ValueId {
+        let mut weight = self.weight(&format!("{prefix}.weight"), DType::F32);
+        if kind.from_one {
+            let one = Op::AddScalar { value: 1.0 };
+            weight = self.op(one, &[weight], &format!("{prefix}.weight.from_one"));
+        }
+        let eps = kind.eps;
         let bias = format!("{prefix}.bias");
         if self.source.info(&bias).is_none() {
             return self.op(Op::RmsNorm { eps, out }, &[x, weight], name);
@@ -240,4 +271,33 @@ impl<'a> Builder<'a> {
         let biased = self.op(Op::AddBias {}, &[normed, bias], &format!("{name}_biased"));
         self.cast(biased, out, &format!("{name}_cast"))
     }
+
+    /// The norm of the residual stream before a half of a layer. `exact` asks for the f32 rows
+    /// too.
+    fn pre_norm(&mut self, prefix: &str, x: ValueId, exact: bool, name: &str) -> Normed {
+        let weights = self.options.precision.weights;
+        if !exact || weights == DType::F32 {
+            let rows = self.norm(prefix, x, weights, name);
+            return Normed { rows, exact: rows };
+        }
+        let exact = self.norm(prefix, x, DType::F32, &format!("{name}_f32"));
+        Normed { rows: self.cast(exact, weights, name), exact }
+    }
+}
+
+/// How a norm is computed.
+#[derive(Clone, Copy)]
+struct Norm {
+    eps: f32,
+    /// Whether its weight is `1 + w`.
+    from_one: bool,
+}
+
+/// Normalised rows.
+#[derive(Clone, Copy)]
+struct Normed {
+    /// In the type of weights.
+    rows: ValueId,
+    /// Before rounding to it, where that was asked for.
+    exact: ValueId,
 }

@@ -10,6 +10,8 @@ pub(super) struct Step {
     pub(super) positions: ValueId,
     pub(super) slots: ValueId,
     pub(super) block_table: ValueId,
+    /// Slots of recurrent memory, where a layer has it.
+    sequences: Option<ValueId>,
     pub(super) states: States,
     /// Cosines and sines of the rows, once something has to be rotated.
     pub(super) rope: Option<ValueId>,
@@ -37,6 +39,13 @@ fn state_name(kind: &str, layer: usize) -> String {
     format!("{kind}.{layer}")
 }
 
+impl Step {
+    /// Slots of recurrent memory.
+    pub(super) fn sequences(&self) -> ValueId {
+        self.sequences.expect("declared, for a layer has recurrent memory")
+    }
+}
+
 impl Builder<'_> {
     /// Declares inputs and states; the block table has `sequences` rows.
     pub(super) fn step_params(&mut self, sequences: Dim) -> Step {
@@ -47,9 +56,13 @@ impl Builder<'_> {
             positions: self.f.param("positions", rows()),
             slots: self.f.param("slots", rows()),
             block_table: self.f.param("block_table", table),
+            sequences: None,
             states: States::default(),
             rope: None,
         };
+        if self.config.layers.iter().any(|l| matches!(l.attention, Attention::Delta(_))) {
+            step.sequences = Some(self.f.param("sequences", rows()));
+        }
         for (i, layer) in self.config.layers.iter().enumerate() {
             for (kind, ty) in self.states_of(layer) {
                 let name = state_name(kind, i);
@@ -62,13 +75,28 @@ impl Builder<'_> {
 
     /// Kinds and types of the states of a layer.
     fn states_of(&self, layer: &Layer) -> Vec<(&'static str, TensorType)> {
-        let block = self.options.kv_block_tokens;
-        let cache = |dims: [Dim; 5]| TensorType::state(self.options.kv_dtype, dims);
+        let (kv, block) = (self.options.kv_dtype, Dim::Const(self.options.kv_block_tokens));
+        let paged =
+            |channels: u64| TensorType::state(kv, [Dim::sym("NB"), block.clone(), channels.into()]);
         match &layer.attention {
             Attention::Full(a) => {
-                let dims =
-                    [Dim::sym("NB"), 2.into(), a.kv_heads.into(), block.into(), a.head_dim.into()];
-                vec![("kv", cache(dims))]
+                let (heads, channels) = (a.kv_heads.into(), a.head_dim.into());
+                let dims = [Dim::sym("NB"), 2.into(), heads, block, channels];
+                vec![("kv", TensorType::state(kv, dims))]
+            }
+            Attention::Latent(a) => {
+                let mut states = vec![("latent", paged(a.latent)), ("rope_key", paged(a.rope_dim))];
+                states.extend(a.indexer.iter().map(|i| ("index_key", paged(i.dim))));
+                states
+            }
+            Attention::Delta(a) => {
+                let slots = || Dim::sym("NS");
+                let rows = [slots(), (a.taps - 1).into(), a.channels().into()];
+                let memory = [slots(), a.value_heads.into(), a.key_dim.into(), a.value_dim.into()];
+                vec![
+                    ("conv", TensorType::state(kv, rows)),
+                    ("delta", TensorType::state(DType::F32, memory)),
+                ]
             }
         }
     }

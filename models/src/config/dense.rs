@@ -7,7 +7,11 @@ use super::{
         take_layer_types,
     },
 };
-use crate::{error::ModelError, fields::Fields};
+use crate::{
+    error::ModelError,
+    fields::Fields,
+    rope::{self, Channels},
+};
 use serde_json::json;
 
 /// What a family fixes before its file is read.
@@ -47,11 +51,13 @@ impl Dense {
                 qkv_bias: self.qkv_bias,
                 o_bias: self.o_bias,
                 qk_norm: self.qk_norm,
+                gate: false,
             }),
             feed_forward: FeedForward::Dense(Gated { width, bias: self.mlp_bias }),
         };
         let layers = vec![layer; sizes.layers as usize];
-        finish(fields, names, &sizes, head_dim, layers)
+        let rope = rope::take(&mut fields, Channels::all(head_dim))?;
+        finish(fields, names, &sizes, &rope, layers)
     }
 }
 

@@ -1,7 +1,9 @@
 //! A parsed `config.json`: what the model computes, part by part, without the name of a family.
 
+pub(crate) mod deepseek;
 pub(crate) mod dense;
 pub(crate) mod qwen3_moe;
+pub(crate) mod qwen3_next;
 pub(crate) mod shared;
 
 use crate::{error::ModelError, family, fields::Fields, quant::Published};
@@ -26,6 +28,8 @@ pub struct Config {
     pub rms_norm_eps: f32,
     /// Rotary embedding of every layer that has positions; `dim` channels of a head are rotated.
     pub rope: RopeSpec,
+    /// Whether norms are stored as what is added to 1: their weight is `1 + w`.
+    pub norms_from_one: bool,
     /// Whether the head is the embedding table.
     pub tied: bool,
     /// Ids that end a text; those of `generation_config.json` go before these.
@@ -34,6 +38,8 @@ pub struct Config {
     pub published: Published,
     /// Decoder layers in order.
     pub layers: Vec<Layer>,
+    /// Prefixes of tensors of layers that only draft tokens.
+    pub draft_prefixes: Vec<String>,
 }
 
 /// A decoder layer: `a = x + Attention(N(x))`, then `a + FeedForward(N(a))`.
@@ -51,6 +57,10 @@ pub struct Layer {
 pub enum Attention {
     /// Softmax attention over keys and values of heads.
     Full(FullAttention),
+    /// Softmax attention over one compressed vector for each token.
+    Latent(LatentAttention),
+    /// A recurrent memory that the gated delta rule updates.
+    Delta(DeltaAttention),
 }
 
 /// Softmax attention with grouped heads, scores scaled by `head_dim^-0.5`, rotary embedding in
@@ -69,6 +79,79 @@ pub struct FullAttention {
     pub o_bias: bool,
     /// Whether q and k are normalised per head before rotation.
     pub qk_norm: bool,
+    /// Whether results are multiplied by the sigmoid of a gate, whose rows follow those of the
+    /// query in each head of `q_proj`.
+    pub gate: bool,
+}
+
+/// Multi-head latent attention (arXiv 2405.04434, section 2.1).
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatentAttention {
+    /// Query heads.
+    pub heads: u64,
+    /// Channels of the compressed query.
+    pub query_rank: u64,
+    /// Channels of the compressed keys and values, which the cache holds.
+    pub latent: u64,
+    /// Channels of a query and key head without position.
+    pub nope_dim: u64,
+    /// Rotated channels of a query head, interleaved, and of the key that all heads share.
+    pub rope_dim: u64,
+    /// Channels of a value head.
+    pub value_dim: u64,
+    /// Factor on scores.
+    pub scale: f32,
+    /// Added to the mean square under the root of the norms of both compressed vectors.
+    pub norm_eps: f32,
+    /// What chooses the keys that a token attends to, where not all.
+    pub indexer: Option<Indexer>,
+}
+
+/// The lightning indexer (DeepSeek-V3.2).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Indexer {
+    /// Heads of its queries.
+    pub heads: u64,
+    /// Channels of a head and of the key; the first `rope_dim` are rotated, in half-split layout.
+    pub dim: u64,
+    /// Keys that a token attends to.
+    pub keys: u64,
+    /// Added to the variance under the root of the norm of keys.
+    pub norm_eps: f32,
+}
+
+/// Gated DeltaNet (arXiv 2412.06464) behind a short causal convolution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeltaAttention {
+    /// Query and key heads.
+    pub key_heads: u64,
+    /// Value heads, a multiple of `key_heads`.
+    pub value_heads: u64,
+    /// Channels of a query and key head.
+    pub key_dim: u64,
+    /// Channels of a value head.
+    pub value_dim: u64,
+    /// Tokens that the convolution sees, at least 2.
+    pub taps: u64,
+    /// Added to the sum of squares under the root when queries and keys get length 1.
+    pub length_eps: f32,
+}
+
+impl DeltaAttention {
+    /// Channels of all queries, or of all keys.
+    pub fn keys(&self) -> u64 {
+        self.key_heads * self.key_dim
+    }
+
+    /// Channels of all values.
+    pub fn values(&self) -> u64 {
+        self.value_heads * self.value_dim
+    }
+
+    /// Channels of the convolution: queries, keys and values.
+    pub fn channels(&self) -> u64 {
+        2 * self.keys() + self.values()
+    }
 }
 
 /// What transforms each token in a layer.
@@ -99,6 +182,23 @@ pub struct Experts {
     pub width: u64,
     /// How the router chooses.
     pub route: RouteSpec,
+    /// Whether the router computes in f32 whatever the element type of the weights.
+    pub exact_router: bool,
+    /// Whether a stored bias is added to the scores that the choice is made by.
+    pub score_bias: bool,
+    /// The expert that every token has besides.
+    pub shared: Option<SharedExpert>,
+}
+
+/// A gated block for every token beside the experts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedExpert {
+    /// Where in the layer it is stored: `mlp.shared_expert`.
+    pub part: &'static str,
+    /// Channels between the two halves.
+    pub width: u64,
+    /// Whether it is multiplied by the sigmoid of one logit, stored under `{part}_gate`.
+    pub gate: bool,
 }
 
 /// A projection as a checkpoint stores it: `weight [outputs,inputs]` and perhaps `bias [outputs]`.

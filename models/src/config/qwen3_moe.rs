@@ -1,13 +1,17 @@
 //! Qwen3-MoE: the attention of Qwen3, and experts that a softmax chooses.
 
 use super::{
-    Attention, Config, Experts, FeedForward, FullAttention, Gated, Layer,
+    Attention, Config, Experts, FeedForward, FullAttention, Gated, Layer, SharedExpert,
     shared::{
         HeadDim, MAX_EXPERTS, MAX_INTERMEDIATE, Names, Sizes, finish, no_window, take_head_dim,
         take_kv_heads, take_layer_types, take_route, take_sparse_layers,
     },
 };
-use crate::{error::ModelError, fields::Fields};
+use crate::{
+    error::ModelError,
+    fields::Fields,
+    rope::{self, Channels},
+};
 use ir::{RouteScore, RouteSpec};
 use serde_json::json;
 
@@ -29,22 +33,25 @@ pub(crate) fn qwen3_moe(mut fields: Fields, names: Names) -> Result<Config, Mode
         qkv_bias: bias,
         o_bias: bias,
         qk_norm: true,
+        gate: false,
     });
     let sparse = take_sparse_layers(&mut fields, sizes.layers)?;
-    let (dense, experts) = take_feed_forwards(&mut fields, false)?;
+    let (dense, experts) = take_feed_forwards(&mut fields, false, None)?;
     let layer = |&sparse: &bool| Layer {
         attention: attention.clone(),
         feed_forward: if sparse { experts.clone() } else { dense.clone() },
     };
     let layers = sparse.iter().map(layer).collect();
-    finish(fields, names, &sizes, head_dim, layers)
+    let rope = rope::take(&mut fields, Channels::all(head_dim))?;
+    finish(fields, names, &sizes, &rope, layers)
 }
 
 /// Takes the two kinds of feed-forward blocks, dense and with experts. `renormalize` is what a file
 /// without `norm_topk_prob` means.
-fn take_feed_forwards(
+pub(super) fn take_feed_forwards(
     fields: &mut Fields,
     renormalize: bool,
+    shared: Option<SharedExpert>,
 ) -> Result<(FeedForward, FeedForward), ModelError> {
     let width = fields.count("intermediate_size", MAX_INTERMEDIATE)?;
     let count = fields.count("num_experts", MAX_EXPERTS)?;
@@ -60,6 +67,9 @@ fn take_feed_forwards(
         count,
         width: fields.count("moe_intermediate_size", MAX_INTERMEDIATE)?,
         route: take_route(fields, "num_experts_per_tok", count, route)?,
+        exact_router: false,
+        score_bias: false,
+        shared,
     };
     Ok((FeedForward::Dense(Gated { width, bias: false }), FeedForward::Experts(experts)))
 }

@@ -1,7 +1,7 @@
 //! Keys that all families share, each taken the same way everywhere.
 
 use super::{Config, Layer};
-use crate::{error::ModelError, fields::Fields, quant::Published, rope};
+use crate::{error::ModelError, fields::Fields, quant::Published, rope::Rope};
 use ir::RouteSpec;
 use serde_json::{Value, json};
 
@@ -13,7 +13,10 @@ const IGNORABLE: &[&str] = &[
     "transformers.js_config",
     "unsloth_fixed",
     "unsloth_version",
+    "auto_map",
     // How the model was or would be trained.
+    "aux_loss_alpha",
+    "seq_aux",
     "attention_dropout",
     "initializer_range",
     "neftune_noise_alpha",
@@ -22,6 +25,7 @@ const IGNORABLE: &[&str] = &[
     "_attn_implementation",
     "_attn_implementation_autoset",
     "attn_implementation",
+    "ep_size",
     "output_attentions",
     "output_hidden_states",
     "output_router_logits",
@@ -51,6 +55,7 @@ pub(crate) const MAX_HEADS: u64 = 1 << 11;
 pub(crate) const MAX_HEAD_DIM: u64 = 1 << 11;
 pub(crate) const MAX_VOCAB: u64 = 1 << 22;
 pub(crate) const MAX_EXPERTS: u64 = 1 << 12;
+const EPSILON: (f64, f64) = (1e-12, 1.0);
 
 /// `model_type` and `architectures[0]` of a family.
 pub(crate) type Names = (&'static str, &'static str);
@@ -76,30 +81,29 @@ impl Sizes {
     }
 }
 
-/// Takes what is left of a file whose `layers` are read, and refuses unknown keys. `rotated` is
-/// the number of rotated channels.
+/// Takes what is left of a file whose `layers` are read, and refuses unknown keys.
 pub(crate) fn finish(
     mut fields: Fields,
     names: Names,
     sizes: &Sizes,
-    rotated: u64,
+    rope: &Rope,
     layers: Vec<Layer>,
 ) -> Result<Config, ModelError> {
-    let max_position = fields.count("max_position_embeddings", rope::MAX_CONTEXT)?;
-    let (rope, max_context) = rope::take(&mut fields, rotated, max_position)?;
     let vocab_size = fields.count("vocab_size", MAX_VOCAB)?;
     let config = Config {
         model_type: names.0,
         architecture: names.1,
         hidden: sizes.hidden,
         vocab_size,
-        max_context,
-        rms_norm_eps: fields.number("rms_norm_eps", (1e-12, 1.0))? as f32,
-        rope,
+        max_context: rope.max_context,
+        rms_norm_eps: fields.number("rms_norm_eps", EPSILON)? as f32,
+        rope: rope.spec,
+        norms_from_one: false,
         tied: fields.flag("tie_word_embeddings", false)?,
         eos_token_ids: take_eos(&mut fields, vocab_size)?.unwrap_or_default(),
         published: Published::take(&mut fields)?,
         layers,
+        draft_prefixes: Vec::new(),
     };
     fields.finish(IGNORABLE)?;
     Ok(config)

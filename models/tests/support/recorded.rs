@@ -17,6 +17,7 @@ impl Oracle {
         let values = |view: &safetensors::tensor::TensorView<'_>| match view.dtype() {
             Dtype::F32 => floats(view.data(), DType::F32),
             Dtype::BF16 => floats(view.data(), DType::BF16),
+            Dtype::U8 | Dtype::BOOL => floats(view.data(), DType::U8),
             Dtype::I32 => view
                 .data()
                 .chunks_exact(4)

@@ -3,26 +3,33 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use ir::{
-    Bindings, DType, Module, Symbol,
+    Bindings, DType, Func, Module, Storage, Symbol,
     interp::{self, Tensor},
 };
-use precast_models::{Attention, BuildOptions, Checkpoint, build};
+use precast_models::{BuildOptions, Checkpoint, build};
 use std::collections::HashMap;
 use tensor::WeightSource;
 
-/// Blocks of the cache, the spare one included.
-const BLOCKS: usize = 12;
+/// Blocks of the KV memory and of the window memory, the spare one included.
+const BLOCKS: usize = 20;
+const WINDOW_BLOCKS: usize = 16;
+/// Slots of recurrent memory, the spare one included, and the one that the sequence has.
+const SLOTS: usize = 3;
+const SLOT: usize = 1;
 /// Rows of the memory for hidden states.
-const HIDDEN_ROWS: usize = 128;
+const HIDDEN_ROWS: usize = 160;
 
-/// One sequence with its cache.
+/// One sequence with its memories.
 pub(crate) struct Session {
     pub(crate) module: Module,
     weights: HashMap<String, Tensor>,
-    kv: Vec<Tensor>,
+    /// States of the layers in the order of the parameters.
+    states: Vec<Tensor>,
     hidden: Tensor,
     block_tokens: usize,
-    /// Tokens in the cache.
+    /// Tokens that layers with a window see.
+    window: Option<usize>,
+    /// Tokens in the memories.
     length: usize,
 }
 
@@ -72,6 +79,33 @@ fn ints(values: &[usize]) -> Tensor {
     Tensor::new(DType::I32, vec![values.len()], values.iter().map(|&v| v as f64).collect())
 }
 
+/// The states of `f` and their types with symbols bound, the memory of hidden states excepted.
+fn states(f: &Func, bindings: &Bindings) -> Vec<Tensor> {
+    let params = f.params.iter().map(|&p| &f.values[p]);
+    params
+        .filter(|p| p.ty.storage == Storage::State && p.name != "hidden")
+        .map(|p| poisoned(p.ty.dtype, p.ty.bind(bindings).const_dims().unwrap()))
+        .collect()
+}
+
+/// A place that is read before it is written must not go unnoticed.
+fn poisoned(dtype: DType, dims: Vec<u64>) -> Tensor {
+    let poison = vec![1e4; dims.iter().product::<u64>() as usize];
+    Tensor::new(dtype, dims.into_iter().map(|d| d as usize).collect(), poison)
+}
+
+fn bindings(rows: usize, width: usize) -> Bindings {
+    let bound = [
+        ("T", rows),
+        ("W", width),
+        ("NB", BLOCKS),
+        ("NW", WINDOW_BLOCKS),
+        ("NS", SLOTS),
+        ("R", HIDDEN_ROWS),
+    ];
+    bound.into_iter().map(|(s, n)| (Symbol::new(s), n as u64)).collect()
+}
+
 impl Session {
     pub(crate) fn new(checkpoint: &Checkpoint, options: &BuildOptions) -> Self {
         let source = checkpoint.source();
@@ -82,38 +116,34 @@ impl Session {
             (info.name.clone(), Tensor::new(info.dtype, dims, floats(&bytes, info.dtype)))
         };
         let weights = source.tensors().map(load).collect();
-        let c = checkpoint.config();
-        let state = |dtype, dims: Vec<usize>| {
-            // A place that is read before it is written must not go unnoticed.
-            let poison = vec![1e4; dims.iter().product()];
-            Tensor::new(dtype, dims, poison)
-        };
-        let block_tokens = options.kv_block_tokens as usize;
-        let Attention::Full(a) = &c.layers[0].attention else { panic!("{c:?}") };
-        let dims = vec![BLOCKS, 2, a.kv_heads as usize, block_tokens, a.head_dim as usize];
+        let module = build(checkpoint, options);
+        let states = states(module.func("decode").unwrap(), &bindings(1, 1));
+        let hidden = vec![HIDDEN_ROWS as u64, checkpoint.config().hidden];
         Self {
-            module: build(checkpoint, options),
+            module,
             weights,
-            kv: vec![state(options.kv_dtype, dims); c.layers.len()],
-            hidden: state(options.precision.activations, vec![HIDDEN_ROWS, c.hidden as usize]),
-            block_tokens,
+            states,
+            hidden: poisoned(options.precision.activations, hidden),
+            block_tokens: options.kv_block_tokens as usize,
+            window: checkpoint.info().sliding_window.map(|n| n as usize),
             length: 0,
         }
     }
 
-    /// Runs `@prefill` on `tokens`, which follow what is in the cache. Returns every result.
+    /// Runs `@prefill` on `tokens`, which follow what is in the memories. Returns what
+    /// [`Session::expose`] asked for.
     pub(crate) fn prefill(&mut self, tokens: &[usize]) -> Vec<Tensor> {
-        let mut results = self.step("prefill", tokens, true);
-        let extra = results.split_off(self.kv.len() + 1);
+        let mut results = self.step("prefill", tokens);
+        let extra = results.split_off(self.states.len() + 1);
         self.hidden = results.pop().unwrap();
-        self.kv = results;
+        self.states = results;
         extra
     }
 
     /// Runs `@head` on the first `rows` rows of the last prefill: logits and their argmax.
     pub(crate) fn head(&self, rows: usize) -> (Tensor, Tensor) {
         let rows: Vec<usize> = (0..rows).collect();
-        let bindings = self.bindings(rows.len(), 1);
+        let bindings = bindings(rows.len(), 1);
         let results = self.call("head", &[ints(&rows), self.hidden.clone()], &bindings);
         let [logits, argmax] = <[Tensor; 2]>::try_from(results).unwrap();
         (logits, argmax)
@@ -121,8 +151,8 @@ impl Session {
 
     /// Runs `@decode` on one token: logits and the next token.
     pub(crate) fn decode(&mut self, token: usize) -> (Tensor, usize) {
-        let mut results = self.step("decode", &[token], false);
-        self.kv = results.split_off(2);
+        let mut results = self.step("decode", &[token]);
+        self.states = results.split_off(2);
         (results[0].clone(), results[1].data()[0] as usize)
     }
 
@@ -134,37 +164,52 @@ impl Session {
     /// Makes `@prefill` return the values called `names` as well.
     pub(crate) fn expose(&mut self, names: &[String]) {
         let f = self.module.funcs.iter_mut().find(|f| f.name == "prefill").unwrap();
-        let find = |n: &String| f.values.iter().find(|(_, v)| v.name == *n).unwrap().0;
+        let find = |n: &String| {
+            let found = f.values.iter().find(|(_, v)| v.name == *n);
+            found.unwrap_or_else(|| panic!("no value is called {n}")).0
+        };
         let results = f.results.iter().copied().chain(names.iter().map(find)).collect();
         f.set_results(results);
     }
 
-    fn step(&mut self, name: &str, tokens: &[usize], hidden: bool) -> Vec<Tensor> {
-        // Blocks in descending order: a table that is ignored gives wrong results.
-        let block = |i: usize| BLOCKS - 1 - i;
-        let positions: Vec<usize> = (self.length..self.length + tokens.len()).collect();
-        let slot =
-            |p: &usize| block(p / self.block_tokens) * self.block_tokens + p % self.block_tokens;
-        let slots: Vec<usize> = positions.iter().map(slot).collect();
+    fn step(&mut self, name: &str, tokens: &[usize]) -> Vec<Tensor> {
+        let before = self.length;
         self.length += tokens.len();
+        let positions: Vec<usize> = (before..self.length).collect();
         let width = self.length.div_ceil(self.block_tokens);
-        let table: Vec<f64> = (0..width).map(|i| block(i) as f64).collect();
-        let mut inputs = vec![
-            ints(tokens),
-            ints(&positions),
-            ints(&slots),
-            Tensor::new(DType::I32, vec![1, width], table),
-        ];
-        inputs.extend(self.kv.iter().cloned());
-        if hidden {
-            inputs.push(self.hidden.clone());
-        }
-        self.call(name, &inputs, &self.bindings(tokens.len(), width))
-    }
-
-    fn bindings(&self, rows: usize, width: usize) -> Bindings {
-        let bound = [("T", rows), ("W", width), ("NB", BLOCKS), ("R", HIDDEN_ROWS)];
-        bound.into_iter().map(|(s, n)| (Symbol::new(s), n as u64)).collect()
+        // Blocks in descending order: a table that is ignored gives wrong results.
+        let slot = |block: usize, p: usize| block * self.block_tokens + p % self.block_tokens;
+        let own = |i: usize| BLOCKS - 2 - i;
+        // Blocks that the first row of the step no longer sees belong to others: the table names
+        // the spare one for them, which holds poison.
+        let first = self.window.map_or(0, |n| (before + 1).saturating_sub(n) / self.block_tokens);
+        let windowed = |i: usize| match i {
+            i if i < first => WINDOW_BLOCKS - 1,
+            i => WINDOW_BLOCKS - 2 - i % (WINDOW_BLOCKS - 1),
+        };
+        let table = |block: &dyn Fn(usize) -> usize| {
+            let blocks = (0..width).map(|i| block(i) as f64).collect();
+            Tensor::new(DType::I32, vec![1, width], blocks)
+        };
+        let slots = |block: &dyn Fn(usize) -> usize| {
+            let slots = positions.iter().map(|&p| slot(block(p / self.block_tokens), p));
+            ints(&slots.collect::<Vec<_>>())
+        };
+        let mut states = self.states.iter();
+        let f = self.module.func(name).unwrap();
+        let input = |param: &ir::Value| match &param.name[..] {
+            "token_ids" => ints(tokens),
+            "positions" => ints(&positions),
+            "slots" => slots(&own),
+            "block_table" => table(&own),
+            "window_slots" => slots(&windowed),
+            "window_table" => table(&windowed),
+            "sequences" => ints(&vec![SLOT; tokens.len()]),
+            "hidden" => self.hidden.clone(),
+            _ => states.next().unwrap().clone(),
+        };
+        let inputs: Vec<Tensor> = f.params.iter().map(|&p| &f.values[p]).map(input).collect();
+        self.call(name, &inputs, &bindings(tokens.len(), width))
     }
 
     fn call(&self, name: &str, inputs: &[Tensor], bindings: &Bindings) -> Vec<Tensor> {
