@@ -3,23 +3,24 @@
 
 use crate::{
     Buckets, CompileError, Target, buckets,
-    emit::{Emitted, PlanName, emit},
-    memory::{self, Demand, KvBudget},
+    emit::{Emitted, PlanName, Stored, emit},
+    memory::{self, Demand, KvBudget, PlanMemory},
     pack::WeightTable,
+    pools::Pools,
+    recipe::{Constants, Recipes, constants},
     states::StateTable,
 };
 use artifact::{
     BuildTarget, Checksum, FileEntry, Hasher, Kv, Manifest, Memory, Model, Phase, PlanEntry,
-    Provenance, Recorded, Writer,
+    Provenance, Recorded, SequenceMemory, WindowMemory, Writer,
 };
-use ir::{Bindings, Dim, Func, Module, Storage, Symbol};
+use ir::{DType, Module, Symbol};
 use std::{collections::BTreeMap, path::Path};
 use tensor::{TensorInfo, WeightSource};
 
 /// Symbols of the module, see [`prepare`].
 const ROWS: &str = "T";
 const TABLE_BLOCKS: &str = "W";
-const KV_BLOCKS: &str = "NB";
 const HIDDEN_ROWS: &str = "R";
 
 /// What to compile for.
@@ -76,9 +77,14 @@ pub struct Prepared {
     pub plans: Vec<PlanSummary>,
     /// KV memory.
     pub kv: Kv,
+    /// KV memory of layers with a sliding window.
+    pub window: Option<WindowMemory>,
+    /// Recurrent memory.
+    pub sequences: Option<SequenceMemory>,
     /// Bytes by kind.
     pub memory: Memory,
     emitted: Vec<Emitted>,
+    recipes: Recipes,
     weights: WeightTable,
     states: StateTable,
     texts: Vec<(String, String)>,
@@ -106,8 +112,9 @@ pub struct PlanSummary {
 /// Runs the passes, chooses the sizes and emits every plan. Reads no weight.
 ///
 /// `module` has the functions `@decode`, `@prefill` and `@head` over the symbols `T` (rows of the
-/// step), `W` (blocks in a block table), `NB` (KV blocks with the spare one) and `R` (rows of the
-/// hidden-state memory).
+/// step), `W` (blocks in a block table), `R` (rows of the hidden-state memory) and, each with a
+/// spare one, `NB` (KV blocks), `NW` (blocks of sliding windows) and `NS` (slots of recurrent
+/// memory).
 ///
 /// # Errors
 /// [`CompileError`]; in particular when the memory limit is exceeded, with the plan that does.
@@ -135,14 +142,18 @@ pub fn prepare(
     let mut texts = Vec::new();
     let report = run_passes(&mut module, target, options, &mut texts)?;
 
-    let build = |kv_blocks: u32| emit_all(&module, target, &buckets, block_tokens, kv_blocks);
-    let kv_block_bytes = kv_bytes_per_block(&module);
+    let pools = Pools::new(&module, model.sliding_window, &buckets, block_tokens)?;
+    let mut recipes = Recipes::default();
+    let program = Program::new(&module, &mut recipes)?;
+    drop(module);
+    let build =
+        |kv_blocks| program.emit(&recipes, target, &buckets, block_tokens, &pools, kv_blocks);
     let trial = build(1)?;
     let demand = Demand {
         // The trial's states hold one block and the spare one.
         fixed_bytes: (trial.weights.bytes() + trial.states.bytes() + largest_arena(&trial.emitted))
-            .saturating_sub(kv_block_bytes),
-        block_bytes: kv_block_bytes,
+            .saturating_sub(pools.kv_block_bytes),
+        block_bytes: pools.kv_block_bytes,
         block_tokens,
         max_context,
         running: buckets.decode.last().copied().unwrap_or(1),
@@ -154,7 +165,15 @@ pub fn prepare(
         state_bytes: states.bytes(),
         arena_bytes: largest_arena(&emitted),
     };
-    memory::check(emitted.iter().map(|e| &e.plan), &memory, options.memory_limit)?;
+    let (window_bytes, sequence_bytes) = (pools.window_bytes(), pools.sequence_bytes());
+    let fixed = PlanMemory {
+        weights_bytes: memory.weights_bytes,
+        kv_bytes: memory.state_bytes.saturating_sub(window_bytes + sequence_bytes),
+        window_bytes,
+        sequence_bytes,
+        arena_bytes: 0,
+    };
+    memory::check(emitted.iter().map(|e| &e.plan), &fixed, options.memory_limit)?;
 
     let plans = emitted.iter().map(summary).collect();
     let mut passes_hash = Hasher::default();
@@ -170,10 +189,17 @@ pub fn prepare(
         kernels_hash.update(source.as_bytes());
     }
     Ok(Prepared {
-        kv: Kv { block_tokens, blocks, bytes_per_token: kv_block_bytes / u64::from(block_tokens) },
+        kv: Kv {
+            block_tokens,
+            blocks,
+            bytes_per_token: pools.kv_block_bytes / u64::from(block_tokens),
+        },
+        window: pools.window,
+        sequences: pools.sequences,
         memory,
         plans,
         emitted,
+        recipes,
         weights,
         states,
         texts,
@@ -219,51 +245,65 @@ fn run_passes(
     Ok(report)
 }
 
-/// Emits every plan: decode, prefill, head, each for every tier and size, so that the weight file
-/// is in the order decode reads it.
-fn emit_all(
-    module: &Module,
-    target: &dyn Target,
-    buckets: &Buckets,
-    block_tokens: u32,
-    kv_blocks: u32,
-) -> Result<All, CompileError> {
-    let func = |name: &'static str| module.func(name).ok_or(CompileError::NoFunction(name));
-    let hidden_rows = buckets.prefill.last().copied().unwrap_or(1);
-    let shared = Bindings::from([
-        (Symbol::new(KV_BLOCKS), u64::from(kv_blocks) + 1),
-        (Symbol::new(HIDDEN_ROWS), u64::from(hidden_rows)),
-    ]);
-    let states = StateTable::new(module, &shared)?;
-    let mut weights = WeightTable::default();
-    let mut emitted = Vec::new();
-    let mut add = |func: &Func, phase: Phase, rows: u32, tier: u32| {
-        let mut bindings = shared.clone();
-        bindings.insert(Symbol::new(ROWS), u64::from(rows));
-        bindings.insert(Symbol::new(TABLE_BLOCKS), u64::from(tier / block_tokens));
-        let special = passes::specialise(func, &bindings)?;
-        let name = match phase {
-            Phase::Head => format!("{phase}-bs{rows}"),
-            Phase::Decode => format!("{phase}-bs{rows}-ctx{tier}"),
-            Phase::Prefill => format!("{phase}-len{rows}-ctx{tier}"),
+/// The functions of a module with their constants taken out.
+struct Program(Vec<Constants>);
+
+impl Program {
+    fn new(module: &Module, recipes: &mut Recipes) -> Result<Self, CompileError> {
+        module.funcs.iter().map(|f| constants(f, recipes)).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn func(&self, name: &'static str) -> Result<&Constants, CompileError> {
+        self.0.iter().find(|c| c.func.name == name).ok_or(CompileError::NoFunction(name))
+    }
+
+    /// Emits every plan: decode, prefill, head, each for every tier and size, so that the weight
+    /// file is in the order decode reads it.
+    fn emit(
+        &self,
+        recipes: &Recipes,
+        target: &dyn Target,
+        buckets: &Buckets,
+        block_tokens: u32,
+        pools: &Pools,
+        kv_blocks: u32,
+    ) -> Result<All, CompileError> {
+        let hidden_rows = buckets.prefill.last().copied().unwrap_or(1);
+        let mut shared = pools.bindings(kv_blocks);
+        shared.insert(Symbol::new(HIDDEN_ROWS), u64::from(hidden_rows));
+        let states = StateTable::new(self.0.iter().map(|c| &c.func), &shared)?;
+        let mut weights = WeightTable::default();
+        let mut emitted = Vec::new();
+        let mut add = |constants: &Constants, phase: Phase, rows: u32, tier: u32| {
+            let mut bindings = shared.clone();
+            bindings.insert(Symbol::new(ROWS), u64::from(rows));
+            bindings.insert(Symbol::new(TABLE_BLOCKS), u64::from(tier / block_tokens));
+            let special = passes::specialise(&constants.func, &bindings)?;
+            let name = match phase {
+                Phase::Head => format!("{phase}-bs{rows}"),
+                Phase::Decode => format!("{phase}-bs{rows}-ctx{tier}"),
+                Phase::Prefill => format!("{phase}-len{rows}-ctx{tier}"),
+            };
+            let name = PlanName { name, phase, rows, context_tokens: tier };
+            let stored = Stored { constants, recipes, weights: &mut weights };
+            emitted.push(emit(&special, name, target, stored, &states)?);
+            Ok::<_, CompileError>(())
         };
-        let name = PlanName { name, phase, rows, context_tokens: tier };
-        emitted.push(emit(&special, name, target, &mut weights, &states)?);
-        Ok::<_, CompileError>(())
-    };
-    for (phase, name, sizes) in
-        [(Phase::Decode, "decode", &buckets.decode), (Phase::Prefill, "prefill", &buckets.prefill)]
-    {
-        for &tier in &buckets.tiers {
-            for &rows in sizes {
-                add(func(name)?, phase, rows, tier)?;
+        for (phase, name, sizes) in [
+            (Phase::Decode, "decode", &buckets.decode),
+            (Phase::Prefill, "prefill", &buckets.prefill),
+        ] {
+            for &tier in &buckets.tiers {
+                for &rows in sizes {
+                    add(self.func(name)?, phase, rows, tier)?;
+                }
             }
         }
+        for &rows in &buckets.head {
+            add(self.func("head")?, Phase::Head, rows, 0)?;
+        }
+        Ok(All { emitted, weights, states })
     }
-    for &rows in &buckets.head {
-        add(func("head")?, Phase::Head, rows, 0)?;
-    }
-    Ok(All { emitted, weights, states })
 }
 
 fn largest_arena(emitted: &[Emitted]) -> u64 {
@@ -277,18 +317,6 @@ fn summary(e: &Emitted) -> PlanSummary {
         arena_bytes: e.plan.arena_bytes,
         unshared_bytes: e.unshared_bytes,
     }
-}
-
-/// Bytes of one KV block over all layers.
-fn kv_bytes_per_block(module: &Module) -> u64 {
-    let one = Bindings::from([(Symbol::new(KV_BLOCKS), 1)]);
-    let Some(func) = module.func("decode") else { return 0 };
-    let caches = func
-        .params
-        .iter()
-        .map(|&p| &func.values[p].ty)
-        .filter(|ty| ty.storage == Storage::State && ty.dims.contains(&Dim::sym(KV_BLOCKS)));
-    caches.filter_map(|ty| ty.bind(&one).bytes()).sum()
 }
 
 fn effective_config(
@@ -313,13 +341,22 @@ fn effective_config(
 }
 
 impl Prepared {
+    /// Bytes of packed weights by element type, padding included, in the order of the types.
+    pub fn weight_bytes(&self) -> BTreeMap<DType, u64> {
+        let mut bytes = BTreeMap::new();
+        for entry in self.weights.entries() {
+            *bytes.entry(entry.dtype).or_default() += entry.bytes;
+        }
+        bytes
+    }
+
     /// Packs the weights and writes the artifact at `out`, which appears whole or not at all.
     /// `progress` gets the bytes of weights written so far, out of [`Memory::weights_bytes`].
     ///
     /// # Errors
     /// [`CompileError`] when reading, writing or recording fails.
     pub fn write(
-        self,
+        mut self,
         checkpoint: &Checkpoint<'_>,
         out: &Path,
         progress: &mut dyn FnMut(u64),
@@ -346,7 +383,8 @@ impl Prepared {
             files.push(writer.file(path, text.as_bytes())?);
         }
         let mut stream = writer.stream("weights/weights.bin")?;
-        self.weights.write(checkpoint.weights, &mut stream, self.weight_align, progress)?;
+        let align = self.weight_align;
+        self.weights.write(&self.recipes, checkpoint.weights, &mut stream, align, progress)?;
         let weights_file = stream.finish()?;
 
         let mut model_hash = Hasher::default();
@@ -370,8 +408,8 @@ impl Prepared {
             buckets: self.buckets.notes,
             plans,
             kv: self.kv,
-            window: None,
-            sequences: None,
+            window: self.window,
+            sequences: self.sequences,
             memory: self.memory,
             states: self.states.into_entries(),
             weights_file,

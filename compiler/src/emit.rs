@@ -4,7 +4,7 @@ use crate::{
     Arg, CompileError, Operand, Target,
     pack::WeightTable,
     place::{Request, place},
-    recipe::Packed,
+    recipe::{Constants, Recipes},
     states::StateTable,
 };
 use artifact::{BufferRef, Phase, Placement, Plan, Port, Space, Step, check_plan};
@@ -24,19 +24,27 @@ pub(crate) struct Emitted {
     pub(crate) unshared_bytes: u64,
 }
 
-/// Emits the plan of `func`, whose dimensions are all numbers. Live nodes run in the order of the
-/// function: definitions come before uses there, and states are written in that order.
+/// Where constants are looked up and stored.
+pub(crate) struct Stored<'a> {
+    pub(crate) constants: &'a Constants,
+    pub(crate) recipes: &'a Recipes,
+    pub(crate) weights: &'a mut WeightTable,
+}
+
+/// Emits the plan of `func`, a specialisation of the function of `stored`, whose dimensions are all
+/// numbers. Live nodes run in the order of the function: definitions come before uses there, and
+/// states are written in that order.
 pub(crate) fn emit(
     func: &Func,
     name: PlanName,
     target: &dyn Target,
-    weights: &mut WeightTable,
+    stored: Stored<'_>,
     states: &StateTable,
 ) -> Result<Emitted, CompileError> {
     let mut emitter = Emitter {
         func,
         target,
-        weights,
+        stored,
         states,
         views: vec![None; func.values.len()],
         buffers: Vec::new(),
@@ -80,7 +88,7 @@ struct PendingCall {
 struct Emitter<'a> {
     func: &'a Func,
     target: &'a dyn Target,
-    weights: &'a mut WeightTable,
+    stored: Stored<'a>,
     states: &'a StateTable,
     views: Vec<Option<View>>,
     buffers: Vec<Request>,
@@ -138,8 +146,9 @@ impl Emitter<'_> {
         if let Some(view) = self.views[value.index()] {
             return Ok(view);
         }
-        let packed = Packed::of(self.func, value)?;
-        let offset = self.weights.entry(packed, self.target.weight_align()).offset;
+        let Stored { constants, recipes, weights } = &mut self.stored;
+        let packed = constants.packed(value).expect("every constant is a weight or its relayout");
+        let offset = weights.entry(packed, recipes, self.target.weight_align()).offset;
         let view = self.dense(Base::Weight(offset), self.ty(value));
         self.views[value.index()] = Some(view);
         Ok(view)
@@ -236,7 +245,10 @@ impl Emitter<'_> {
                     (false, false) => None,
                 })
             }
-            Op::Slice { axis, start, .. } if axis <= 1 => {
+            // Rows stay contiguous where every axis between the first and the sliced one is 1.
+            Op::Slice { axis, start, .. }
+                if axis <= 1 || dims(&from)[1..axis as usize].iter().all(|&n| n == 1) =>
+            {
                 let view = self.view(x)?;
                 let inner: u64 = dims(&from).iter().skip(axis as usize + 1).product();
                 let step = if axis == 0 { view.row_stride } else { inner };

@@ -1,6 +1,6 @@
 //! Why a model cannot be compiled.
 
-use crate::LowerError;
+use crate::{LowerError, memory::PlanMemory};
 use artifact::{ArtifactError, PlanError};
 use ir::DType;
 use tensor::WeightError;
@@ -70,23 +70,26 @@ pub enum CompileError {
     },
     /// More memory than there is.
     #[error(
-        "{plan} needs {needed_bytes} bytes (weights {weights_bytes}, KV and hidden states {state_bytes}, \
-         arena {arena_bytes}) but the limit is {limit_bytes}; lower --max-context, --kv-blocks or \
-         --graph-bs, or raise --memory"
+        "{plan} needs {} bytes ({demand}) but the limit is {limit_bytes}; {}",
+        demand.total(), demand.remedy(*limit_bytes)
     )]
     DoesNotFit {
         /// The plan that needs most.
         plan: String,
-        /// Everything together.
-        needed_bytes: u64,
-        /// Packed weights.
-        weights_bytes: u64,
-        /// Persistent memory.
-        state_bytes: u64,
-        /// The plan's arena.
-        arena_bytes: u64,
+        /// What it needs memory for.
+        demand: PlanMemory,
         /// What there is.
         limit_bytes: u64,
+    },
+    /// Window memory of unknown size.
+    #[error(
+        "@{func} has the sliding-window memory %{state}, but the length of the window is not known"
+    )]
+    NoWindow {
+        /// The function.
+        func: String,
+        /// The state.
+        state: String,
     },
     /// A fraction of an unknown whole.
     #[error(

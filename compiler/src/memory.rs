@@ -1,7 +1,8 @@
 //! How much KV memory there is, and whether everything fits.
 
 use crate::CompileError;
-use artifact::{Memory, Plan};
+use artifact::Plan;
+use std::fmt;
 
 /// Tokens that the default KV memory holds for each running sequence.
 const DEFAULT_TOKENS: u32 = 4096;
@@ -52,27 +53,69 @@ impl Demand {
     }
 }
 
-/// Checks that every plan fits beside weights and states.
+/// Bytes that one plan needs, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanMemory {
+    /// Packed weights.
+    pub weights_bytes: u64,
+    /// KV blocks and hidden states.
+    pub kv_bytes: u64,
+    /// KV blocks of layers with a sliding window.
+    pub window_bytes: u64,
+    /// Memory of fixed size for each running sequence.
+    pub sequence_bytes: u64,
+    /// The plan's arena.
+    pub arena_bytes: u64,
+}
+
+impl PlanMemory {
+    /// Everything together.
+    pub fn total(&self) -> u64 {
+        let Self { weights_bytes, kv_bytes, window_bytes, sequence_bytes, arena_bytes } = *self;
+        weights_bytes + kv_bytes + window_bytes + sequence_bytes + arena_bytes
+    }
+
+    /// What to do when it is more than `limit` bytes.
+    pub(crate) fn remedy(&self, limit: u64) -> &'static str {
+        let for_sequences = self.window_bytes + self.sequence_bytes;
+        if self.weights_bytes > limit {
+            "the weights alone are too large: choose --quantize, or raise --memory"
+        } else if self.kv_bytes + self.arena_bytes < for_sequences {
+            "lower --max-running-requests, or raise --memory"
+        } else {
+            "lower --max-context, --kv-blocks or --graph-bs, or raise --memory"
+        }
+    }
+}
+
+impl fmt::Display for PlanMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { weights_bytes, kv_bytes, window_bytes, sequence_bytes, arena_bytes } = self;
+        write!(f, "weights {weights_bytes}, KV and hidden states {kv_bytes}, ")?;
+        if *window_bytes > 0 {
+            write!(f, "sliding-window blocks {window_bytes}, ")?;
+        }
+        if *sequence_bytes > 0 {
+            write!(f, "recurrent memory {sequence_bytes}, ")?;
+        }
+        write!(f, "arena {arena_bytes}")
+    }
+}
+
+/// Checks that every plan fits; `fixed` is what all plans need, without an arena.
 ///
 /// # Errors
 /// [`CompileError::DoesNotFit`] names the first plan that does not.
 pub(crate) fn check<'a>(
     plans: impl Iterator<Item = &'a Plan>,
-    memory: &Memory,
+    fixed: &PlanMemory,
     limit: Option<u64>,
 ) -> Result<(), CompileError> {
     let Some(limit_bytes) = limit else { return Ok(()) };
     for plan in plans {
-        let needed_bytes = memory.weights_bytes + memory.state_bytes + plan.arena_bytes;
-        if needed_bytes > limit_bytes {
-            return Err(CompileError::DoesNotFit {
-                plan: plan.name.clone(),
-                needed_bytes,
-                weights_bytes: memory.weights_bytes,
-                state_bytes: memory.state_bytes,
-                arena_bytes: plan.arena_bytes,
-                limit_bytes,
-            });
+        let demand = PlanMemory { arena_bytes: plan.arena_bytes, ..*fixed };
+        if demand.total() > limit_bytes {
+            return Err(CompileError::DoesNotFit { plan: plan.name.clone(), demand, limit_bytes });
         }
     }
     Ok(())
@@ -100,6 +143,24 @@ mod tests {
         assert_eq!(blocks(KvBudget::Default, Some(1_000_000)), 24 * 256);
         assert_eq!(blocks(KvBudget::Default, Some(1000 + 30_000)), 3000);
         assert_eq!(blocks(KvBudget::Default, Some(1000)), 2048, "one context, which will not fit");
+    }
+
+    #[test]
+    fn the_error_names_what_is_too_big() {
+        let fixed = PlanMemory { weights_bytes: 100, kv_bytes: 20, ..Default::default() };
+        let error = |fixed: PlanMemory, limit_bytes: u64| {
+            let plan = "decode-bs1-ctx16".to_owned();
+            CompileError::DoesNotFit { plan, demand: fixed, limit_bytes }.to_string()
+        };
+        let weights = error(fixed, 90);
+        assert!(
+            weights.contains("needs 120 bytes (weights 100, KV and hidden states 20, arena 0)")
+        );
+        assert!(weights.contains("limit is 90; the weights alone"), "{weights}");
+        assert!(error(fixed, 110).contains("lower --max-context"));
+        let recurrent = error(PlanMemory { window_bytes: 5, sequence_bytes: 60, ..fixed }, 150);
+        assert!(recurrent.contains("sliding-window blocks 5, recurrent memory 60"), "{recurrent}");
+        assert!(recurrent.contains("lower --max-running-requests"), "{recurrent}");
     }
 
     #[test]

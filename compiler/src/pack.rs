@@ -1,8 +1,12 @@
 //! Writes weights in the order plans read them and in the layout their kernels read.
 
-use crate::{CompileError, recipe::Packed};
+use crate::{
+    CompileError,
+    recipe::{Packed, Reader, Recipes},
+};
 use artifact::{FileStream, WeightEntry};
 use ir::{DType, Layout};
+use std::collections::HashMap;
 use tensor::{
     WeightSource,
     layout::{Nz, Panels},
@@ -11,9 +15,13 @@ use tensor::{
 /// Rows of an unpacked weight that are read at a time; a multiple of every panel height.
 const CHUNK_ROWS: u64 = 512;
 
+/// Bytes of an unpacked weight that are read at a time, where a panel is no larger.
+const CHUNK_BYTES: u64 = 32 << 20;
+
 /// Every distinct weight, with the offset it will have in the file.
 #[derive(Default)]
 pub(crate) struct WeightTable {
+    known: HashMap<Packed, usize>,
     weights: Vec<Packed>,
     entries: Vec<WeightEntry>,
     end: u64,
@@ -21,27 +29,28 @@ pub(crate) struct WeightTable {
 
 impl WeightTable {
     /// The entry of `packed`, added at its first use.
-    pub(crate) fn entry(&mut self, packed: Packed, align: u64) -> &WeightEntry {
-        let known = self.weights.iter().position(|w| *w == packed);
-        let index = known.unwrap_or_else(|| {
-            let (rows, cols) = packed.recipe.shape();
-            let dtype = packed.recipe.dtype();
-            let offset = self.end.next_multiple_of(align);
-            let bytes = packed.layout.bytes(rows, cols, dtype);
-            self.end = offset + bytes;
-            self.entries.push(WeightEntry {
-                recipe: packed.recipe.to_string(),
-                dtype,
-                dims: packed.dims.clone(),
-                layout: packed.layout,
-                offset,
-                bytes,
-                quantization_error: None,
-            });
-            self.weights.push(packed);
-            self.entries.len() - 1
+    pub(crate) fn entry(&mut self, packed: &Packed, recipes: &Recipes, align: u64) -> &WeightEntry {
+        if let Some(&known) = self.known.get(packed) {
+            return &self.entries[known];
+        }
+        let matrix = recipes.get(packed.recipe);
+        let slice = Slice::of(packed, matrix.rows);
+        let offset = self.end.next_multiple_of(align);
+        let bytes = slice.count * packed.layout.bytes(slice.rows, matrix.cols, matrix.dtype);
+        self.end = offset + bytes;
+        let at = self.entries.len();
+        self.entries.push(WeightEntry {
+            recipe: recipes.text(packed.recipe),
+            dtype: matrix.dtype,
+            dims: packed.dims.clone(),
+            layout: packed.layout,
+            offset,
+            bytes,
+            quantization_error: None,
         });
-        &self.entries[index]
+        self.weights.push(packed.clone());
+        self.known.insert(packed.clone(), at);
+        &self.entries[at]
     }
 
     /// Length of the file.
@@ -53,54 +62,93 @@ impl WeightTable {
         &self.entries
     }
 
-    /// Reads, converts and writes every weight. `progress` gets the bytes written so far.
+    /// Reads, converts and writes every weight, and notes what quantising it lost. `progress` gets
+    /// the bytes written so far.
     pub(crate) fn write(
-        &self,
+        &mut self,
+        recipes: &Recipes,
         source: &dyn WeightSource,
         out: &mut FileStream,
         align: u64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), CompileError> {
-        for (packed, entry) in self.weights.iter().zip(&self.entries) {
+        let mut reader = Reader::new(recipes, source);
+        for (packed, entry) in self.weights.iter().zip(&mut self.entries) {
             let at = out.align(align)?;
             assert_eq!(at, entry.offset, "weights are written at the offsets plans were given");
-            write_one(packed, source, out)?;
-            progress(entry.offset + entry.bytes);
+            let mut written = entry.offset;
+            write_one(packed, recipes, &mut reader, &mut |bytes| {
+                out.write(bytes)?;
+                written += bytes.len() as u64;
+                progress(written);
+                Ok(())
+            })?;
+            let error = reader.take_error();
+            if recipes.quantizes(packed.recipe) {
+                entry.quantization_error = Some(error as f32);
+            }
         }
         Ok(())
     }
 }
 
+/// What of a weight is arranged on its own: all of it, or each matrix of a stack.
+struct Slice {
+    count: u64,
+    rows: u64,
+}
+
+impl Slice {
+    fn of(packed: &Packed, rows: u64) -> Self {
+        match (packed.layout, &packed.dims[..]) {
+            (Layout::Nz | Layout::Panels, [outer @ .., rows, _]) => {
+                Self { count: outer.iter().product(), rows: *rows }
+            }
+            _ => Self { count: 1, rows },
+        }
+    }
+}
+
+/// Hands the bytes of a weight in its layout to `sink`, in order.
 fn write_one(
     packed: &Packed,
-    source: &dyn WeightSource,
-    out: &mut FileStream,
+    recipes: &Recipes,
+    reader: &mut Reader<'_>,
+    sink: &mut dyn FnMut(&[u8]) -> Result<(), CompileError>,
 ) -> Result<(), CompileError> {
-    let recipe = &packed.recipe;
-    let (rows, cols) = recipe.shape();
-    let dtype = recipe.dtype();
-    // NZ interleaves all rows inside a column of fractals, so it is packed whole.
-    let step = if packed.layout == Layout::Nz { rows } else { CHUNK_ROWS };
-    let (mut dense, mut arranged) = (Vec::new(), Vec::new());
-    let mut start = 0;
-    while start < rows {
-        let count = step.min(rows - start);
-        dense.clear();
-        recipe.read(source, start, count, &mut dense)?;
-        match packed.layout {
-            Layout::Nd => out.write(&dense)?,
-            Layout::Panels => {
-                arranged.clear();
-                pack_panels(&dense, count, cols, dtype, &mut arranged);
-                out.write(&arranged)?;
-            }
-            Layout::Nz => {
-                arranged.clear();
-                pack_nz(&dense, count, cols, dtype, &mut arranged);
-                out.write(&arranged)?;
-            }
+    let matrix = recipes.get(packed.recipe);
+    let (cols, dtype) = (matrix.cols, matrix.dtype);
+    let slice = Slice::of(packed, matrix.rows);
+    let step = match packed.layout {
+        // NZ interleaves all rows inside a column of fractals, so a slice is packed whole.
+        Layout::Nz => slice.rows,
+        Layout::Nd => CHUNK_ROWS.max(CHUNK_BYTES / dtype.bytes_for(cols).max(1)),
+        Layout::Panels => {
+            let rows = CHUNK_BYTES / dtype.bytes_for(cols).max(1);
+            CHUNK_ROWS.min(rows.next_multiple_of(Panels::WIDTH)).max(Panels::WIDTH)
         }
-        start += count;
+    };
+    let (mut dense, mut arranged) = (Vec::new(), Vec::new());
+    for index in 0..slice.count {
+        let mut start = 0;
+        while start < slice.rows {
+            let count = step.min(slice.rows - start);
+            dense.clear();
+            arranged.clear();
+            reader.read(packed.recipe, index * slice.rows + start, count, &mut dense)?;
+            match packed.layout {
+                Layout::Nd => sink(&dense)?,
+                Layout::Panels => {
+                    pack_panels(&dense, count, cols, dtype, &mut arranged);
+                    sink(&arranged)?;
+                }
+                Layout::Nz => {
+                    pack_nz(&dense, count, cols, dtype, &mut arranged);
+                    sink(&arranged)?;
+                }
+            }
+            start += count;
+        }
     }
     Ok(())
 }
@@ -109,10 +157,9 @@ fn write_one(
 /// in the order of the output, and the tests hold it to [`Panels::offset`].
 fn pack_panels(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u8>) {
     let layout = Panels::new(rows, cols, dtype);
-    let size = dtype.bytes_for(1) as usize;
-    let group_bytes = layout.group() as usize * size;
-    let row_bytes = cols as usize * size;
-    let panel_bytes = layout.panel_len() as usize * size;
+    let bytes = |elements: u64| dtype.bytes_for(elements) as usize;
+    let (group_bytes, row_bytes) = (bytes(layout.group()), bytes(cols));
+    let panel_bytes = bytes(layout.panel_len());
     out.resize(layout.count() as usize * panel_bytes, 0);
     for (panel, target) in out.chunks_exact_mut(panel_bytes).enumerate() {
         for lane in 0..Panels::WIDTH as usize {
@@ -120,10 +167,28 @@ fn pack_panels(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u
             let Some(source) = dense.get(row * row_bytes..(row + 1) * row_bytes) else { break };
             let places = target.chunks_exact_mut(Panels::WIDTH as usize * group_bytes);
             for (group, place) in source.chunks(group_bytes).zip(places) {
-                place[lane * group_bytes..][..group.len()].copy_from_slice(group);
+                let place = &mut place[lane * group_bytes..][..group_bytes];
+                if dtype.bits() == 4 {
+                    place.copy_from_slice(&nibble_group(group));
+                } else {
+                    place[..group.len()].copy_from_slice(group);
+                }
             }
         }
     }
+}
+
+/// Up to eight 4-bit elements, two to a byte, with those four apart in one byte.
+fn nibble_group(dense: &[u8]) -> [u8; 4] {
+    let mut bytes = [0; 4];
+    bytes[..dense.len()].copy_from_slice(dense);
+    let nibbles = u32::from_le_bytes(bytes);
+    // Four nibbles to the low halves of four bytes.
+    let spread = |four: u32| {
+        let pairs = (four | four << 8) & 0x00ff_00ff;
+        (pairs | pairs << 4) & 0x0f0f_0f0f
+    };
+    (spread(nibbles & 0xffff) | spread(nibbles >> 16) << 4).to_le_bytes()
 }
 
 fn pack_nz(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u8>) {
@@ -142,26 +207,142 @@ fn pack_nz(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u8>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tensor::{TensorInfo, WeightError};
+
+    /// Element `i` of dense or packed memory.
+    fn element(bytes: &[u8], i: u64, dtype: DType) -> Vec<u8> {
+        match dtype.bits() {
+            4 => vec![bytes[i as usize / 2] >> (i % 2 * 4) & 15],
+            bits => bytes[(i * bits / 8) as usize..][..bits as usize / 8].to_vec(),
+        }
+    }
 
     #[test]
     fn panels_are_packed_as_the_layout_says() {
-        for (dtype, size) in [(DType::F32, 4), (DType::BF16, 2), (DType::I8, 1)] {
-            for (rows, cols) in [(1u64, 1u64), (3, 5), (64, 8), (130, 7)] {
-                let dense: Vec<u8> =
-                    (0..rows * cols * size).map(|i| (i * 37 % 251 + 1) as u8).collect();
+        for dtype in [DType::F32, DType::BF16, DType::I8, DType::F8E4M3, DType::I4, DType::MxFp4] {
+            for (rows, cols) in [(1u64, 2u64), (3, 6), (64, 8), (130, 14)] {
+                let len = dtype.bytes_for(rows * cols);
+                let dense: Vec<u8> = (0..len).map(|i| (i * 37 % 251 + 1) as u8).collect();
                 let mut packed = Vec::new();
                 pack_panels(&dense, rows, cols, dtype, &mut packed);
                 let layout = Panels::new(rows, cols, dtype);
-                let mut expected = vec![0; (layout.padded_len() * size) as usize];
+                assert_eq!(packed.len() as u64, dtype.bytes_for(layout.padded_len()));
+                let mut sources = vec![None; layout.padded_len() as usize];
                 for r in 0..rows {
                     for c in 0..cols {
-                        let (to, from) = (layout.offset(r, c) * size, (r * cols + c) * size);
-                        expected[to as usize..(to + size) as usize]
-                            .copy_from_slice(&dense[from as usize..(from + size) as usize]);
+                        sources[layout.offset(r, c) as usize] = Some(r * cols + c);
                     }
                 }
-                assert_eq!(packed, expected, "{dtype} {rows}x{cols}");
+                for (to, from) in sources.into_iter().enumerate() {
+                    let found = element(&packed, to as u64, dtype);
+                    let expected = from.map_or(vec![0; found.len()], |i| element(&dense, i, dtype));
+                    assert_eq!(found, expected, "{dtype} {rows}x{cols}, place {to}");
+                }
             }
         }
+    }
+
+    /// Bytes that count up from the name's length.
+    struct Counting;
+
+    impl WeightSource for Counting {
+        fn info(&self, _: &str) -> Option<&TensorInfo> {
+            None
+        }
+        fn read(&self, name: &str, start: u64, out: &mut [u8]) -> Result<(), WeightError> {
+            for (at, byte) in (start..).zip(out) {
+                // No byte is an fp8 NaN.
+                *byte = (at * 7 % 127 + name.len() as u64 - 1) as u8 | ((at % 2) as u8 * 128);
+            }
+            Ok(())
+        }
+    }
+
+    /// What is written for the result of a function without parameters.
+    fn written(text: &str) -> (WeightEntry, Vec<u8>) {
+        let func = ir::text::parse("test.ir", text).unwrap().funcs.remove(0);
+        let mut recipes = Recipes::default();
+        let constants = crate::recipe::constants(&func, &mut recipes).unwrap();
+        let mut table = WeightTable::default();
+        let packed = constants.packed(constants.func.results[0]).unwrap();
+        table.entry(packed, &recipes, 64);
+        let dir = std::env::temp_dir().join(format!("precast-pack-{}", std::process::id()));
+        let dir = dir.join(func.name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let writer = artifact::Writer::create(&dir.join("out")).unwrap();
+        let mut stream = writer.stream("weights.bin").unwrap();
+        table.write(&recipes, &Counting, &mut stream, 64, &mut |_| {}).unwrap();
+        stream.finish().unwrap();
+        let bytes = std::fs::read(writer.staging().join("weights.bin")).unwrap();
+        drop(writer);
+        std::fs::remove_dir_all(&dir).unwrap();
+        (table.entries()[0].clone(), bytes)
+    }
+
+    /// Rows of a slice are packed in pieces, and no panel holds rows of two slices.
+    #[test]
+    fn every_slice_of_a_stack_has_its_own_panels() {
+        for (name, dtype, bits) in [("wide", DType::I8, 8), ("narrow", DType::MxFp4, 4)] {
+            let (entry, bytes) = written(&format!(
+                "func @{name}() {{
+  weight %a : {dtype}[600,10]
+  weight %bb : {dtype}[600,10]
+  %s = stack %a, %bb : {dtype}[2,600,10]
+  %p = relayout %s {{layout = panels}} : {dtype}[2,600,10] panels
+  return %p
+}}
+"
+            ));
+            assert_eq!((entry.bytes, entry.dims), (bytes.len() as u64, vec![2, 600, 10]));
+            let mut expected = Vec::new();
+            for slice in ["a", "bb"] {
+                let mut dense = vec![0; 600 * 10 * bits / 8];
+                Counting.read(slice, 0, &mut dense).unwrap();
+                let mut packed = Vec::new();
+                pack_panels(&dense, 600, 10, dtype, &mut packed);
+                expected.extend(packed);
+            }
+            assert!(bytes == expected, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_quantised_weights_is_noted() {
+        let text = |result: &str| {
+            format!(
+                "func @{result}() {{
+  weight %a : fp8[600,8]
+  %x = cast %a {{to = f32}} : f32[600,8]
+  %codes, %scales = quantize_weight %x {{bits = 4, group = 4}} : i4[600,8], f32[600,2]
+  return %{result}
+}}
+"
+            )
+        };
+        let (codes, bytes) = written(&text("codes"));
+        let (scales, scale_bytes) = written(&text("scales"));
+        assert_eq!(scales.quantization_error, None);
+        // Put together again and compared with the source, byte by byte.
+        let mut raw = vec![0; 600 * 8];
+        Counting.read("a", 0, &mut raw).unwrap();
+        let fp8 = |code: u8| {
+            let (exponent, mantissa) = (i32::from(code >> 3 & 15), f64::from(code & 7));
+            let magnitude = match exponent {
+                0 => mantissa / 512.0,
+                _ => (8.0 + mantissa) * f64::powi(2.0, exponent - 10),
+            };
+            if code > 127 { -magnitude } else { magnitude }
+        };
+        let (mut error, mut sum) = (0.0, 0.0);
+        for (i, code) in raw.into_iter().enumerate() {
+            let nibble = bytes[i / 2] >> (i % 2 * 4) & 15;
+            let scale = f32::from_le_bytes(scale_bytes[i / 4 * 4..][..4].try_into().unwrap());
+            let found = f64::from((nibble << 4) as i8 >> 4) * f64::from(scale);
+            error += (found - fp8(code)).powi(2);
+            sum += fp8(code).powi(2);
+        }
+        let expected = (error / sum).sqrt();
+        let found = f64::from(codes.quantization_error.unwrap());
+        assert!(expected > 0.01 && (found / expected - 1.0).abs() < 1e-5, "{found} {expected}");
     }
 }

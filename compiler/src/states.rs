@@ -2,7 +2,7 @@
 
 use crate::CompileError;
 use artifact::StateEntry;
-use ir::{Bindings, Module, Storage};
+use ir::{Bindings, Func, Storage};
 
 const ALIGN: u64 = 4096;
 
@@ -10,14 +10,17 @@ const ALIGN: u64 = 4096;
 pub(crate) struct StateTable(Vec<StateEntry>);
 
 impl StateTable {
-    /// States in order of first mention. Their dimensions must be numbers under `bindings`.
+    /// States of the functions of a module in order of first mention. Their dimensions must be numbers under `bindings`.
     ///
     /// # Errors
     /// [`CompileError::StateType`] when two functions give a state different types.
-    pub(crate) fn new(module: &Module, bindings: &Bindings) -> Result<Self, CompileError> {
+    pub(crate) fn new<'a>(
+        funcs: impl IntoIterator<Item = &'a Func>,
+        bindings: &Bindings,
+    ) -> Result<Self, CompileError> {
         let mut entries: Vec<StateEntry> = Vec::new();
         let mut end = 0u64;
-        for func in &module.funcs {
+        for func in funcs {
             for &p in &func.params {
                 let value = &func.values[p];
                 if value.ty.storage != Storage::State {
@@ -76,7 +79,7 @@ mod tests {
         };
         let text = func("prefill", first) + &func("head", second);
         let module = ir::text::parse("test.ir", &text).expect("the text is correct");
-        StateTable::new(&module, &Bindings::from([(Symbol::new("R"), 8)]))
+        StateTable::new(&module.funcs, &Bindings::from([(Symbol::new("R"), 8)]))
     }
 
     #[test]
