@@ -5,7 +5,7 @@ use crate::{
     op::{Op, TypeError},
     types::TensorType,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,7 @@ pub struct Func {
     pub results: Vec<ValueId>,
     uses: Vec<u32>,
     names: HashSet<String>,
+    tensors: HashMap<String, ValueId>,
 }
 
 /// The functions of one model.
@@ -124,14 +125,21 @@ impl Func {
         }
         let id = self.value(tensor, ty, ValueDef::Weight(tensor.to_owned()));
         self.weights.push(id);
+        self.tensors.insert(tensor.to_owned(), id);
         id
     }
 
     /// The value of checkpoint tensor `tensor`, if it was mentioned.
     pub fn weight_of(&self, tensor: &str) -> Option<ValueId> {
-        let is_it =
-            |&w: &ValueId| matches!(&self.values[w].def, ValueDef::Weight(n) if n == tensor);
-        self.weights.iter().copied().find(is_it)
+        self.tensors.get(tensor).copied()
+    }
+
+    /// Takes `weight`, which nothing reads, out of the named weights.
+    pub fn remove_weight(&mut self, weight: ValueId) {
+        self.weights.retain(|&w| w != weight);
+        if let ValueDef::Weight(tensor) = &self.values[weight].def {
+            self.tensors.remove(tensor);
+        }
     }
 
     /// Creates a node without listing it in the order; its operands count as used once it is

@@ -40,7 +40,8 @@ pub(crate) fn run(
             if outcome.fired == budget {
                 return Ok(outcome);
             }
-            if !func.is_live(root) {
+            // Until something fires in this sweep, what it lists is live.
+            if outcome.fired > before && !func.is_live(root) {
                 continue;
             }
             let applied = rewrite
@@ -134,7 +135,7 @@ fn remove_unread(func: &mut Func, mut nodes: Vec<NodeId>) {
         for a in func.nodes[n].args.clone() {
             match func.values[a].def {
                 ValueDef::Result { node, .. } => nodes.push(node),
-                ValueDef::Weight(_) if func.uses(a) == 0 => func.weights.retain(|&w| w != a),
+                ValueDef::Weight(_) if func.uses(a) == 0 => func.remove_weight(a),
                 _ => {}
             }
         }

@@ -20,7 +20,9 @@ impl Rewrite for MergeDuplicates {
         _: &Context<'_>,
     ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
-        if node.op.writes().is_some() {
+        // A repetition would read the same operands.
+        let read_once = node.args.iter().any(|&a| func.uses(a) < 2);
+        if node.op.writes().is_some() || read_once {
             return Err(Decline::NoMatch);
         }
         let repeats = |n: &NodeId| func.nodes[*n].args == node.args && func.nodes[*n].op == node.op;
