@@ -102,7 +102,7 @@ impl Checkpoint {
             eos_token_ids,
             hidden: config.hidden,
             layers: config.layers.len() as u64,
-            sliding_window: None,
+            sliding_window: config.sliding_window(),
             parameters: counted().map(elements).sum(),
             dtype: commonest_float(counted()),
         };

@@ -1,8 +1,8 @@
 //! The tensors that a configuration calls for.
 
 use crate::config::{
-    Attention, Config, DeltaAttention, Experts, FeedForward, FullAttention, Gated, LatentAttention,
-    Linear,
+    Attention, Config, DeltaAttention, ExpertForm, Experts, FeedForward, FullAttention, Gated,
+    LatentAttention, Linear,
 };
 
 /// Names of tensors, spelled once for the loader and the builder.
@@ -15,7 +15,9 @@ pub(crate) mod names {
     pub(crate) const ATTENTION_NORM: &str = "input_layernorm";
     pub(crate) const FEED_FORWARD_NORM: &str = "post_attention_layernorm";
 
-    pub(crate) const ROUTER: &str = "mlp.gate";
+    pub(crate) const SINKS: &str = "self_attn.sinks";
+    pub(crate) const EXPERTS_UP: &str = "mlp.experts.gate_up_proj";
+    pub(crate) const EXPERTS_DOWN: &str = "mlp.experts.down_proj";
     pub(crate) const SCORE_BIAS: &str = "mlp.gate.e_score_correction_bias";
     pub(crate) const INDEXER_WEIGHTS: &str = "self_attn.indexer.weights_proj.weight";
 
@@ -48,6 +50,13 @@ pub(crate) enum Part {
         /// Channels.
         width: u64,
     },
+    /// Matrices `[count,rows,columns]` in MXFP4: `{prefix}_blocks`, `{prefix}_scales`.
+    MxFp4 {
+        /// Name without the last component.
+        prefix: String,
+        /// Shape.
+        dims: [u64; 3],
+    },
     /// One tensor in floating point.
     Tensor {
         /// Whole name.
@@ -77,6 +86,13 @@ impl Parts<'_> {
         self.all.push(Part::Tensor { name: format!("{}.{part}", self.prefix), dims });
     }
 
+    /// Matrices of all experts and their biases.
+    fn stacked(&mut self, part: &str, dims: [u64; 3]) {
+        let prefix = format!("{}.{part}", self.prefix);
+        self.all.push(Part::MxFp4 { prefix, dims });
+        self.tensor(&format!("{part}_bias"), dims[..2].to_vec());
+    }
+
     fn full_attention(&mut self, a: &FullAttention, inputs: u64, hidden: u64) {
         let (q, kv) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
         let q_rows = if a.gate { 2 * q } else { q };
@@ -84,6 +100,9 @@ impl Parts<'_> {
         self.linear("self_attn.k_proj", kv, inputs, a.qkv_bias);
         self.linear("self_attn.v_proj", kv, inputs, a.qkv_bias);
         self.linear("self_attn.o_proj", hidden, q, a.o_bias);
+        if a.sinks.is_some() {
+            self.tensor(names::SINKS, vec![a.heads]);
+        }
         if a.qk_norm {
             self.norm("self_attn.q_norm", a.head_dim);
             self.norm("self_attn.k_norm", a.head_dim);
@@ -127,7 +146,7 @@ impl Parts<'_> {
     }
 
     fn experts(&mut self, experts: &Experts, hidden: u64) {
-        self.linear(names::ROUTER, experts.count, hidden, false);
+        self.linear(experts.router, experts.count, hidden, experts.router_bias);
         if experts.score_bias {
             self.tensor(names::SCORE_BIAS, vec![experts.count]);
         }
@@ -136,6 +155,10 @@ impl Parts<'_> {
             if shared.gate {
                 self.linear(&format!("{}_gate", shared.part), 1, hidden, false);
             }
+        }
+        if let ExpertForm::Stacked { .. } = experts.form {
+            self.stacked(names::EXPERTS_UP, [experts.count, 2 * experts.width, hidden]);
+            return self.stacked(names::EXPERTS_DOWN, [experts.count, hidden, experts.width]);
         }
         let expert = Gated { width: experts.width, bias: false };
         for e in 0..experts.count {
@@ -187,6 +210,7 @@ impl Config {
                 Part::Norm { prefix, width } => {
                     all.push((format!("{prefix}.weight"), vec![width]));
                 }
+                Part::MxFp4 { .. } => {}
                 Part::Tensor { name, dims } => all.push((name, dims)),
             }
         }

@@ -5,6 +5,7 @@ use crate::{
         Config,
         deepseek::{deepseek_v3, deepseek_v32},
         dense::{llama, qwen2, qwen3},
+        gpt_oss::gpt_oss,
         qwen3_moe::qwen3_moe,
         qwen3_next::qwen3_next,
         shared::Names,
@@ -33,6 +34,7 @@ const FAMILIES: &[Family] = &[
         architecture: "DeepseekV32ForCausalLM",
         parse: deepseek_v32,
     },
+    Family { model_type: "gpt_oss", architecture: "GptOssForCausalLM", parse: gpt_oss },
 ];
 
 /// What `architectures[0]` of a `config.json` may be.

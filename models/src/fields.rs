@@ -49,6 +49,11 @@ impl Fields {
         ModelError::MissingKey { path: self.path.clone(), key: format!("{}{key}", self.prefix) }
     }
 
+    /// What `key` holds, left for who takes it.
+    pub(crate) fn peek(&self, key: &str) -> Option<&Value> {
+        self.left.get(key).filter(|v| !v.is_null())
+    }
+
     /// Takes `key` as it is.
     pub(crate) fn take(&mut self, key: &str) -> Option<Value> {
         self.left.remove(key).filter(|v| !v.is_null())

@@ -24,8 +24,8 @@ mod source;
 pub use build::{BuildOptions, Precision, build};
 pub use checkpoint::{Checkpoint, Ignored};
 pub use config::{
-    Attention, Config, DeltaAttention, Experts, FeedForward, FullAttention, Gated, Indexer,
-    LatentAttention, Layer, Linear, SharedExpert,
+    Attention, Config, DeltaAttention, ExpertForm, Experts, FeedForward, FullAttention, Gated,
+    Indexer, LatentAttention, Layer, Linear, SharedExpert, Sinks,
 };
 pub use error::{ModelError, TensorProblem};
 pub use family::supported_architectures;

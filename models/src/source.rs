@@ -170,7 +170,7 @@ impl WeightSource for SafetensorsSource {
         match place.view {
             View::NibbleRows => self.nibble_rows(place, start, out),
             View::LowWords => self.low_words(place, start, out),
-            View::Plain => self.raw(place, start, out),
+            View::Plain | View::MxFp4Blocks => self.raw(place, start, out),
         }
     }
 }

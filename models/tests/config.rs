@@ -129,7 +129,7 @@ fn refusals_name_file_key_value_and_what_is_supported() {
     let cases = [
         (
             json!({ "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2" }),
-            "config.json: the model `GPT2LMHeadModel` is not supported; supported: Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM, DeepseekV3ForCausalLM, DeepseekV32ForCausalLM",
+            "config.json: the model `GPT2LMHeadModel` is not supported; supported: Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM, DeepseekV3ForCausalLM, DeepseekV32ForCausalLM, GptOssForCausalLM",
         ),
         (
             json!({ "model_type": "mllama" }),

@@ -168,4 +168,4 @@ macro_rules! fixtures {
     )* };
 }
 
-fixtures!(qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v32, qwen3_next);
+fixtures!(qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v32, qwen3_next, gpt_oss);

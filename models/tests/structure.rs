@@ -70,7 +70,9 @@ fn functions_have_the_promised_interface() {
 /// Every tensor of a checkpoint is read by some function, and every function is sound.
 #[test]
 fn checkpoints_of_every_family_build() {
-    for name in ["qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "deepseek_v32", "qwen3_next"] {
+    for name in
+        ["qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "deepseek_v32", "qwen3_next", "gpt_oss"]
+    {
         let checkpoint = Checkpoint::open(fixture(name)).unwrap();
         for options in [F32, BF16] {
             let module = build(&checkpoint, &options);

@@ -1,11 +1,15 @@
 //! The attention half of a layer.
 
-use super::{Builder, Place, Precision, linear::Rows, step::Step};
+use super::{
+    Builder, Place, Precision,
+    linear::Rows,
+    step::{Paged, Step, cache_kind},
+};
 use crate::{
-    config::{Attention, FullAttention, Linear},
+    config::{Attention, FullAttention, Linear, Sinks},
     expected::names,
 };
-use ir::{Op, ValueId};
+use ir::{DType, Op, ValueId};
 
 impl Builder<'_> {
     /// `x + Attention(N(x))`.
@@ -46,13 +50,21 @@ impl Builder<'_> {
         let k = self.op(rotary, &[k, rope], &place.name("k_rotary"));
         let v = self.heads(place, a, "v", x);
 
-        let cache = step.states.of("kv", place);
-        *cache = self.op(Op::KvWrite {}, &[*cache, k, v, step.slots], &place.name("kv"));
-        let args = [q, *cache, step.block_table, step.positions];
+        let Paged { slots, table } = step.place(a);
+        let cache = step.states.of(cache_kind(a), place);
+        *cache = self.op(Op::KvWrite {}, &[*cache, k, v, slots], &place.name("kv"));
+        let mut args = vec![q, *cache, table, step.positions];
         let scale = (a.head_dim as f64).powf(-0.5) as f32;
         let Precision { weights, activations } = self.options.precision;
         let out = if a.gate { activations } else { weights };
-        let o = self.op(Op::Attention { scale, out }, &args, &place.name("attn"));
+        let op = match &a.sinks {
+            None => Op::Attention { scale, out },
+            Some(Sinks { window }) => {
+                args.push(self.weight(&place.stored(names::SINKS), DType::F32));
+                Op::SinkAttention { scale, window: window.unwrap_or(0), out }
+            }
+        };
+        let o = self.op(op, &args, &place.name("attn"));
         let width = a.heads * a.head_dim;
         let mut o = self.reshape(o, &[width], &place.name("attn_flat"));
         if a.gate {

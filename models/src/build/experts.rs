@@ -2,7 +2,7 @@
 
 use super::{Builder, Normed, Place, Precision};
 use crate::{
-    config::{Experts, Gated, Linear, SharedExpert},
+    config::{ExpertForm, Experts, Gated, Linear, SharedExpert},
     expected::names,
 };
 use ir::{DType, Op, ValueId};
@@ -10,20 +10,31 @@ use ir::{DType, Op, ValueId};
 /// The pairs of a token and one of its experts, sorted by expert.
 #[derive(Clone, Copy)]
 pub(super) struct Pairs {
+    /// `i32[T,k]`: the experts of each token.
+    pub(super) ids: ValueId,
+    /// `i32[T,k]`: pairs in the order of their experts.
     pub(super) order: ValueId,
+    /// `i32[E+1]`: where each expert begins in it.
     pub(super) starts: ValueId,
 }
 
 impl Builder<'_> {
     /// The chosen experts of the normalised rows `x`, weighted and summed, and the shared one.
     pub(super) fn experts(&mut self, place: &Place, spec: &Experts, x: Normed) -> ValueId {
-        let Precision { activations, .. } = self.options.precision;
+        let Precision { weights: weight_type, activations } = self.options.precision;
         let (ids, weights) = self.route(place, spec, x);
         let x = x.rows;
         let groups = Op::ExpertGroups { experts: spec.count };
         let (order, starts) = (place.name("route_order"), place.name("route_starts"));
         let [order, starts] = self.ops(groups, &[ids], [&order, &starts]);
-        let y = self.separate_experts(place, spec, x, Pairs { order, starts });
+        let pairs = Pairs { ids, order, starts };
+        let y = match spec.form {
+            ExpertForm::Separate => self.separate_experts(place, spec, x, pairs),
+            ExpertForm::Stacked { alpha, limit } => {
+                let activation = Op::SwigluClamped { alpha, limit, out: weight_type };
+                self.stacked_experts(place, spec, x, pairs, activation)
+            }
+        };
         let combine = Op::CombineExperts { out: activations };
         let y = self.op(combine, &[y, weights], &place.name("experts"));
         match &spec.shared {
@@ -51,14 +62,20 @@ impl Builder<'_> {
 
     /// Ids `i32[T,k]` and weights `f32[T,k]` of the experts of each row.
     fn route(&mut self, place: &Place, spec: &Experts, x: Normed) -> (ValueId, ValueId) {
-        let router = place.stored(names::ROUTER);
+        let router = place.stored(spec.router);
         let name = place.name("route_logits");
         let logits = if spec.exact_router {
             let weight = self.weight(&format!("{router}.weight"), DType::F32);
-            self.op(Op::Matmul { out: DType::F32 }, &[x.exact, weight], &name)
+            let logits = self.op(Op::Matmul { out: DType::F32 }, &[x.exact, weight], &name);
+            if spec.router_bias {
+                let bias = self.weight(&format!("{router}.bias"), DType::F32);
+                self.op(Op::AddBias {}, &[logits, bias], &format!("{name}_biased"))
+            } else {
+                logits
+            }
         } else {
             let inputs = self.columns(x.rows);
-            let linear = Linear { outputs: spec.count, inputs, bias: false };
+            let linear = Linear { outputs: spec.count, inputs, bias: spec.router_bias };
             let logits = self.linear(&router, x.rows, linear, &name);
             self.cast(logits, DType::F32, &format!("{name}_f32"))
         };

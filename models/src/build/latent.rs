@@ -27,7 +27,7 @@ impl Builder<'_> {
 
         let (latent, rope_key) =
             (*step.states.of("latent", place), *step.states.of("rope_key", place));
-        let mut args = vec![q_latent, q_rope, latent, rope_key, step.block_table, step.positions];
+        let mut args = vec![q_latent, q_rope, latent, rope_key, step.paged.table, step.positions];
         let op = match &a.indexer {
             None => Op::LatentAttention { scale: a.scale, out: weights },
             Some(indexer) => {
@@ -119,7 +119,7 @@ impl Builder<'_> {
 
     fn write_paged(&mut self, place: &Place, kind: &str, x: ValueId, step: &mut Step) {
         let state = step.states.of(kind, place);
-        *state = self.op(Op::PagedWrite {}, &[*state, x, step.slots], &place.name(kind));
+        *state = self.op(Op::PagedWrite {}, &[*state, x, step.paged.slots], &place.name(kind));
     }
 
     /// What maps a query without position to the space of compressed vectors, `[heads,latent,
@@ -172,7 +172,7 @@ impl Builder<'_> {
         // The published factor `heads^-0.5` on `weights` is positive, so it may stand inside.
         let scale = ((heads * dim) as f64).powf(-0.5) as f32;
         let state = *step.states.of("index_key", place);
-        let args = [q, weights, state, step.block_table, step.positions];
+        let args = [q, weights, state, step.paged.table, step.positions];
         self.op(Op::SelectKeys { keys, scale }, &args, &place.name("selected"))
     }
 }

@@ -7,6 +7,7 @@ mod experts;
 mod feed_forward;
 mod latent;
 mod linear;
+mod stacked;
 mod step;
 
 use crate::{
@@ -57,11 +58,13 @@ pub struct BuildOptions {
 ///   `hidden`. All its rows are one sequence: tables have one row.
 /// - `@head(rows i32[T], hidden)` returns `logits f32[T,V]` and `argmax i32[T]` of rows of `hidden`.
 ///
-/// Inputs are `token_ids`, `positions`, `slots i32[T]` and `block_table i32[T,W]`; `sequences
-/// i32[T]`, the recurrent slot of each row, where a layer has such memory. States of layer `i`, of
+/// Inputs are `token_ids`, `positions`, `slots i32[T]` and `block_table i32[T,W]`; where a layer has
+/// a window, `window_slots i32[T]` and `window_table i32[T,W]`; where one has recurrent memory,
+/// `sequences i32[T]`, the slot of each row. States of layer `i`, of
 /// element type `kv_dtype` unless said otherwise:
 ///
-/// - softmax attention: `kv.i [NB,2,kv_heads,kv_block_tokens,head_dim]`;
+/// - softmax attention: `kv.i [NB,2,kv_heads,kv_block_tokens,head_dim]`, with a window
+///   `window_kv.i [NW,..]` instead;
 /// - latent attention: `latent.i` and `rope_key.i [NB,kv_block_tokens,channels]`, with an indexer
 ///   also `index_key.i`;
 /// - gated delta rule: `conv.i [NS,taps-1,channels]` and `delta.i f32[NS,heads,key_dim,value_dim]`.

@@ -1,20 +1,29 @@
 //! Inputs and states of a step.
 
 use super::{Builder, Place};
-use crate::config::{Attention, Layer};
+use crate::config::{Attention, FullAttention, Layer};
 use ir::{DType, Dim, Op, TensorType, ValueId};
 
 /// Inputs of a step that the layers read, and the current version of each state.
 pub(super) struct Step {
     pub(super) token_ids: ValueId,
     pub(super) positions: ValueId,
-    pub(super) slots: ValueId,
-    pub(super) block_table: ValueId,
+    /// Where rows lie in the KV memory.
+    pub(super) paged: Paged,
+    /// Where rows lie in the window memory, where a layer has a window.
+    window: Option<Paged>,
     /// Slots of recurrent memory, where a layer has it.
     sequences: Option<ValueId>,
     pub(super) states: States,
     /// Cosines and sines of the rows, once something has to be rotated.
     pub(super) rope: Option<ValueId>,
+}
+
+/// Where the rows of a step lie in paged memory.
+#[derive(Clone, Copy)]
+pub(super) struct Paged {
+    pub(super) slots: ValueId,
+    pub(super) table: ValueId,
 }
 
 /// The current version of each state, in the order of the parameters.
@@ -35,6 +44,11 @@ impl States {
     }
 }
 
+/// Kind of the cache of `a`.
+pub(super) fn cache_kind(a: &FullAttention) -> &'static str {
+    if a.window().is_some() { "window_kv" } else { "kv" }
+}
+
 fn state_name(kind: &str, layer: usize) -> String {
     format!("{kind}.{layer}")
 }
@@ -43,6 +57,14 @@ impl Step {
     /// Slots of recurrent memory.
     pub(super) fn sequences(&self) -> ValueId {
         self.sequences.expect("declared, for a layer has recurrent memory")
+    }
+
+    /// Where rows lie in the cache of `a`.
+    pub(super) fn place(&self, a: &FullAttention) -> Paged {
+        match a.window() {
+            Some(_) => self.window.expect("declared, for a layer has a window"),
+            None => self.paged,
+        }
     }
 }
 
@@ -54,12 +76,19 @@ impl Builder<'_> {
         let mut step = Step {
             token_ids: self.f.param("token_ids", rows()),
             positions: self.f.param("positions", rows()),
-            slots: self.f.param("slots", rows()),
-            block_table: self.f.param("block_table", table),
+            paged: Paged {
+                slots: self.f.param("slots", rows()),
+                table: self.f.param("block_table", table.clone()),
+            },
+            window: None,
             sequences: None,
             states: States::default(),
             rope: None,
         };
+        if self.config.sliding_window().is_some() {
+            let slots = self.f.param("window_slots", rows());
+            step.window = Some(Paged { slots, table: self.f.param("window_table", table) });
+        }
         if self.config.layers.iter().any(|l| matches!(l.attention, Attention::Delta(_))) {
             step.sequences = Some(self.f.param("sequences", rows()));
         }
@@ -80,9 +109,10 @@ impl Builder<'_> {
             |channels: u64| TensorType::state(kv, [Dim::sym("NB"), block.clone(), channels.into()]);
         match &layer.attention {
             Attention::Full(a) => {
+                let blocks = if a.window().is_some() { "NW" } else { "NB" };
                 let (heads, channels) = (a.kv_heads.into(), a.head_dim.into());
-                let dims = [Dim::sym("NB"), 2.into(), heads, block, channels];
-                vec![("kv", TensorType::state(kv, dims))]
+                let dims = [Dim::sym(blocks), 2.into(), heads, block, channels];
+                vec![(cache_kind(a), TensorType::state(kv, dims))]
             }
             Attention::Latent(a) => {
                 let mut states = vec![("latent", paged(a.latent)), ("rope_key", paged(a.rope_dim))];

@@ -1,7 +1,8 @@
 //! DeepSeek-V3 and V3.2: latent attention, an indexer in V3.2, experts that sigmoid scores choose.
 
 use super::{
-    Attention, Config, Experts, FeedForward, Gated, Indexer, LatentAttention, Layer, SharedExpert,
+    Attention, Config, ExpertForm, Experts, FeedForward, Gated, Indexer, LatentAttention, Layer,
+    SharedExpert,
     shared::{
         MAX_EXPERTS, MAX_HEAD_DIM, MAX_HEADS, MAX_HIDDEN, MAX_INTERMEDIATE, MAX_LAYERS, Names,
         Sizes, finish, take_route,
@@ -129,5 +130,15 @@ fn take_experts(fields: &mut Fields) -> Result<Experts, ModelError> {
         width: shared * width,
         gate: false,
     });
-    Ok(Experts { count, width, route, exact_router: true, score_bias: true, shared })
+    Ok(Experts {
+        count,
+        width,
+        route,
+        exact_router: true,
+        score_bias: true,
+        router: "mlp.gate",
+        router_bias: false,
+        form: ExpertForm::Separate,
+        shared,
+    })
 }

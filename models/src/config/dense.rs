@@ -52,6 +52,7 @@ impl Dense {
                 o_bias: self.o_bias,
                 qk_norm: self.qk_norm,
                 gate: false,
+                sinks: None,
             }),
             feed_forward: FeedForward::Dense(Gated { width, bias: self.mlp_bias }),
         };

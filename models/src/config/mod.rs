@@ -2,6 +2,7 @@
 
 pub(crate) mod deepseek;
 pub(crate) mod dense;
+pub(crate) mod gpt_oss;
 pub(crate) mod qwen3_moe;
 pub(crate) mod qwen3_next;
 pub(crate) mod shared;
@@ -82,6 +83,22 @@ pub struct FullAttention {
     /// Whether results are multiplied by the sigmoid of a gate, whose rows follow those of the
     /// query in each head of `q_proj`.
     pub gate: bool,
+    /// Attention sinks, where there are any.
+    pub sinks: Option<Sinks>,
+}
+
+impl FullAttention {
+    /// Tokens that a token sees, itself included, where not all.
+    pub fn window(&self) -> Option<u64> {
+        self.sinks.as_ref().and_then(|sinks| sinks.window)
+    }
+}
+
+/// A learned logit for each query head that takes probability and adds no value (arXiv 2309.17453).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sinks {
+    /// Tokens that a token sees, itself included, where not all.
+    pub window: Option<u64>,
 }
 
 /// Multi-head latent attention (arXiv 2405.04434, section 2.1).
@@ -186,8 +203,29 @@ pub struct Experts {
     pub exact_router: bool,
     /// Whether a stored bias is added to the scores that the choice is made by.
     pub score_bias: bool,
+    /// Where in the layer the router is stored: `mlp.gate`.
+    pub router: &'static str,
+    /// Whether logits of the router have a bias.
+    pub router_bias: bool,
+    /// How the experts are stored, and what they compute.
+    pub form: ExpertForm,
     /// The expert that every token has besides.
     pub shared: Option<SharedExpert>,
+}
+
+/// How experts are stored, and what they compute.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExpertForm {
+    /// One by one: a gated block without biases each.
+    Separate,
+    /// All in one MXFP4 tensor for gate and up, in alternating rows, and one for down; biases; the
+    /// activation of [`ir::Op::SwigluClamped`].
+    Stacked {
+        /// Factor in the sigmoid.
+        alpha: f32,
+        /// Largest gate, and largest magnitude of up.
+        limit: f32,
+    },
 }
 
 /// A gated block for every token beside the experts.
@@ -220,6 +258,14 @@ impl Config {
     /// key or value that is not supported.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         family::parse(Fields::read(path)?)
+    }
+
+    /// Tokens that layers with a sliding window see, where there are such layers.
+    pub fn sliding_window(&self) -> Option<u64> {
+        self.layers.iter().find_map(|layer| match &layer.attention {
+            Attention::Full(a) => a.window(),
+            _ => None,
+        })
     }
 
     /// [`Config::read`] of `text`; `path` is for errors.

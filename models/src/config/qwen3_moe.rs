@@ -1,7 +1,7 @@
 //! Qwen3-MoE: the attention of Qwen3, and experts that a softmax chooses.
 
 use super::{
-    Attention, Config, Experts, FeedForward, FullAttention, Gated, Layer, SharedExpert,
+    Attention, Config, ExpertForm, Experts, FeedForward, FullAttention, Gated, Layer, SharedExpert,
     shared::{
         HeadDim, MAX_EXPERTS, MAX_INTERMEDIATE, Names, Sizes, finish, no_window, take_head_dim,
         take_kv_heads, take_layer_types, take_route, take_sparse_layers,
@@ -34,6 +34,7 @@ pub(crate) fn qwen3_moe(mut fields: Fields, names: Names) -> Result<Config, Mode
         o_bias: bias,
         qk_norm: true,
         gate: false,
+        sinks: None,
     });
     let sparse = take_sparse_layers(&mut fields, sizes.layers)?;
     let (dense, experts) = take_feed_forwards(&mut fields, false, None)?;
@@ -69,6 +70,9 @@ pub(super) fn take_feed_forwards(
         route: take_route(fields, "num_experts_per_tok", count, route)?,
         exact_router: false,
         score_bias: false,
+        router: "mlp.gate",
+        router_bias: false,
+        form: ExpertForm::Separate,
         shared,
     };
     Ok((FeedForward::Dense(Gated { width, bias: false }), FeedForward::Experts(experts)))

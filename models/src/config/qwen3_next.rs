@@ -37,6 +37,7 @@ pub(crate) fn qwen3_next(mut fields: Fields, names: Names) -> Result<Config, Mod
         o_bias: bias,
         qk_norm: true,
         gate: true,
+        sinks: None,
     });
     let delta = Attention::Delta(take_delta(&mut fields)?);
     let attends = take_pattern(&mut fields, sizes.layers)?;

@@ -13,6 +13,8 @@ use tensor::{DType, WeightSource};
 
 /// Rows and columns of a block of FP8 codes that share a scale.
 pub(crate) const FP8_BLOCK: u64 = 128;
+/// Values of MXFP4 that share an exponent.
+pub(crate) const MXFP4_BLOCK: u64 = 32;
 
 /// Everything that says how a checkpoint is quantised.
 #[derive(Debug)]

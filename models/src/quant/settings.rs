@@ -22,6 +22,12 @@ pub enum Published {
 }
 
 impl Published {
+    /// `quant_method` of a file whose `quantization_config` is not yet taken.
+    pub(crate) fn peek_method(fields: &Fields) -> Option<String> {
+        let method = fields.peek("quantization_config")?.get("quant_method")?;
+        method.as_str().map(str::to_owned)
+    }
+
     /// Takes `quantization_config`.
     pub(crate) fn take(fields: &mut Fields) -> Result<Self, ModelError> {
         let Some(mut own) = fields.opt_object("quantization_config")? else {

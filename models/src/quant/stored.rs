@@ -1,7 +1,7 @@
 //! From the matrices that a model calls for to the tensors that a quantised checkpoint stores.
 
 use super::{
-    FP8_BLOCK, Published, Quantization,
+    FP8_BLOCK, MXFP4_BLOCK, Published, Quantization,
     description::{Description, Kind},
 };
 use crate::{config::Linear, error::STORED, expected::Part};
@@ -39,6 +39,8 @@ pub(crate) enum View {
     Plain,
     /// `i8 [R,C]` holds the rows `2j` and `2j+1` of an `i4 [2R,C]` in the low and high nibbles of row `j`.
     NibbleRows,
+    /// `u8 [..,G,16]` holds the nibbles of an `mxfp4 [..,32 G]`, low nibble first.
+    MxFp4Blocks,
     /// `i64` holds the bits of an `f32` in its lower half.
     LowWords,
 }
@@ -69,6 +71,13 @@ impl View {
         match (self, dtype, dims) {
             (Self::NibbleRows, DType::I8, &[rows, columns]) if columns % 2 == 0 => {
                 Some((DType::I4, vec![rows.checked_mul(2)?, columns]))
+            }
+            (Self::MxFp4Blocks, DType::U8, [outer @ .., groups, bytes])
+                if bytes * 2 == MXFP4_BLOCK =>
+            {
+                let mut dims = outer.to_vec();
+                dims.push(groups.checked_mul(MXFP4_BLOCK)?);
+                Some((DType::MxFp4, dims))
             }
             (Self::LowWords, DType::I64, dims) => Some((DType::F32, dims.to_vec())),
             (Self::Plain, dtype, dims) | (Self::LowWords, dtype @ DType::F32, dims) => {
@@ -125,8 +134,21 @@ fn published_part(part: Part, is_fp8: impl Fn(&str) -> bool) -> Vec<Expected> {
             all
         }
         Part::Norm { prefix, width } => vec![float(format!("{prefix}.weight"), vec![width])],
+        Part::MxFp4 { prefix, dims } => mxfp4(&prefix, dims).to_vec(),
         Part::Tensor { name, dims } => vec![float(name, dims)],
     }
+}
+
+/// Codes and exponents of matrices in MXFP4.
+fn mxfp4(prefix: &str, [count, rows, columns]: [u64; 3]) -> [Expected; 2] {
+    let groups = columns / MXFP4_BLOCK;
+    let blocks = vec![count, rows, groups, MXFP4_BLOCK / 2];
+    let codes = plain(format!("{prefix}_blocks"), blocks, &[DType::U8], Use::Parameter);
+    let exponents = vec![count, rows, groups];
+    [
+        Expected { view: View::MxFp4Blocks, ..codes },
+        plain(format!("{prefix}_scales"), exponents, &[DType::U8], Use::Scale),
+    ]
 }
 
 fn described_part(
@@ -140,6 +162,7 @@ fn described_part(
             (format!("{prefix}.weight"), linear.bias.then(|| format!("{prefix}.bias")))
         }
         Part::Norm { prefix, .. } => (format!("{prefix}.weight"), None),
+        Part::MxFp4 { prefix, .. } => (format!("{prefix}_blocks"), None),
         Part::Tensor { name, .. } => (name.clone(), None),
     };
     let Some(kind) = description.kind(&first) else {
@@ -164,6 +187,7 @@ fn described_part(
             all.push(float(format!("{prefix}.weight"), vec![width]));
             all.extend(described(format!("{prefix}.bias"), width));
         }
+        Part::MxFp4 { prefix, dims } => all.extend(mxfp4(&prefix, dims)),
         Part::Tensor { name, dims } => all.push(float(name, dims)),
     }
 }

@@ -12,7 +12,7 @@ use tensor::WeightSource;
 
 /// Blocks of the KV memory and of the window memory, the spare one included.
 const BLOCKS: usize = 20;
-const WINDOW_BLOCKS: usize = 16;
+const WINDOW_BLOCKS: usize = 5;
 /// Slots of recurrent memory, the spare one included, and the one that the sequence has.
 const SLOTS: usize = 3;
 const SLOT: usize = 1;
