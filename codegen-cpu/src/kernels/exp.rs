@@ -50,3 +50,27 @@ pub(crate) unsafe fn silu<S: Simd>(x: S::V) -> S::V {
         S::div(x, S::add(S::splat(1.0), e))
     }
 }
+
+/// `1 / (1 + e^-x)`; NaN stays NaN.
+///
+/// # Safety
+/// The machine has the instructions of `S`.
+#[inline(always)]
+pub(crate) unsafe fn sigmoid<S: Simd>(x: S::V) -> S::V {
+    // SAFETY: registers only; the instructions are the caller's promise.
+    unsafe {
+        let e = nan_where::<S>(exp::<S>(S::sub(S::splat(0.0), x)), x);
+        S::div(S::splat(1.0), S::add(S::splat(1.0), e))
+    }
+}
+
+/// `v`, which is not negative, but NaN where `x` is NaN; [`exp`] gives zero there.
+///
+/// # Safety
+/// The machine has the instructions of `S`.
+#[inline(always)]
+pub(crate) unsafe fn nan_where<S: Simd>(v: S::V, x: S::V) -> S::V {
+    // SAFETY: registers only; the instructions are the caller's promise. `min` and `max` give the
+    // second operand where one is NaN, and `-|x|` is never above `v`.
+    unsafe { S::max(v, S::min(x, S::sub(S::splat(0.0), x))) }
+}

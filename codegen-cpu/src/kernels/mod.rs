@@ -3,11 +3,14 @@
 mod argmax;
 mod attention;
 mod bind;
+mod concat;
 mod element;
 mod elementwise;
 mod exp;
+mod experts;
 mod head_matmul;
 pub mod kv;
+mod l2_norm;
 mod latent;
 mod layer_norm;
 mod matmul;

@@ -21,7 +21,7 @@ pub(crate) struct RmsNorm<I, O> {
 /// # Safety
 /// As [`Simd`]; `x` is valid for `n` elements.
 #[inline(always)]
-unsafe fn sum_of_squares<S: Simd, T: Element>(x: *const T, n: usize) -> f32 {
+pub(super) unsafe fn sum_of_squares<S: Simd, T: Element>(x: *const T, n: usize) -> f32 {
     // SAFETY: every access is below `n`.
     unsafe {
         let mut sums = [S::splat(0.0); 4];

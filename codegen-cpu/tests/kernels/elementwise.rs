@@ -1,6 +1,7 @@
 //! Kernels that work element by element, and the largest of a row.
 
 use crate::support::*;
+use artifact::Scalar;
 use codegen_cpu::{InstructionSet, kernels::reference};
 use proptest::prelude::*;
 use tensor::DType;
@@ -93,6 +94,73 @@ proptest! {
     }
 
     #[test]
+    fn sigmoid_and_the_clamped_gate_match_the_reference(
+        x in prop::collection::vec(prop_oneof![-20f32..20.0, -200f32..200.0, -1e-3f32..1e-3], 1..80),
+        (alpha, limit) in (0.5f32..2.0, 1f32..10.0),
+        threads in 1..=3usize,
+        seed in any::<u64>(),
+    ) {
+        let n = x.len();
+        let up: Vec<f32> = noise(seed, n).iter().map(|v| v * 20.0).collect();
+        let want: Vec<f64> = x.iter().map(|&x| reference::sigmoid(f64::from(x))).collect();
+        let pairs = x.iter().zip(&up);
+        let gated: Vec<f64> =
+            pairs.map(|(&x, &u)| reference::swiglu_clamped(x, u, alpha, limit)).collect();
+        for set in InstructionSet::available() {
+            let mut buffers = vec![encode(DType::F32, &x), unwritten(DType::F32, n)];
+            run(set, threads, "sigmoid_f32", &mut buffers, &ints([1, n, n, n]));
+            let error = worst(&decode(DType::F32, &buffers[1]), &want, |_, v| v.abs() * 5e-7 + 1e-37);
+            prop_assert!(error <= 1.0, "{set}: {error} of the bound");
+            for out in FLOATS {
+                let mut buffers =
+                    vec![encode(DType::F32, &x), encode(DType::F32, &up), unwritten(out, n)];
+                let mut scalars = ints([1, n, n, n, n]);
+                scalars.extend([Scalar::Float(alpha), Scalar::Float(limit)]);
+                run(set, threads, &format!("swiglu_clamped_{out}"), &mut buffers, &scalars);
+                // `alpha * g` is rounded before the exponential, which magnifies it; `u + 1` may
+                // cancel.
+                let error = worst(&decode(out, &buffers[2]), &gated, |i, v| {
+                    let g = f64::from(x[i].min(limit));
+                    let slope = 1.0 + f64::from(alpha) * g.abs();
+                    let gate = g * reference::sigmoid(f64::from(alpha) * g);
+                    v.abs() * (8e-7 + 1.2e-7 * slope + unit(out)) + 6e-7 * gate.abs() + 1e-34
+                });
+                prop_assert!(error <= 1.0, "{set} {out}: {error} of the bound");
+            }
+        }
+    }
+
+    #[test]
+    fn scalars_and_factors_of_rows_are_exact(
+        (rows, n, pad) in (1..5usize, 1..150usize, 0..5usize),
+        value in -2f32..2.0,
+        threads in 1..=3usize,
+        seed in any::<u64>(),
+    ) {
+        let stride = n + pad;
+        let (x, scale) = (noise(seed, rows * n), noise(seed ^ 1, rows));
+        let sums: Vec<f32> = x.iter().map(|v| v + value).collect();
+        let scaled: Vec<f32> =
+            x.chunks(n).zip(&scale).flat_map(|(x, s)| x.iter().map(move |v| v * s)).collect();
+        for set in InstructionSet::available() {
+            let strided = encode(DType::F32, &spread(&x, n, stride));
+            let mut buffers = vec![strided.clone(), unwritten(DType::F32, rows * stride)];
+            let mut scalars = ints([rows, n, stride, stride]);
+            scalars.push(Scalar::Float(value));
+            run(set, threads, "add_scalar_f32", &mut buffers, &scalars);
+            let got = gathered(&decode(DType::F32, &buffers[1]), n, stride);
+            prop_assert_eq!(&got, &sums, "{}", set);
+
+            let factors = encode(DType::F32, &spread(&scale, 1, 1 + pad));
+            let mut buffers = vec![strided, factors, unwritten(DType::F32, rows * stride)];
+            let scalars = ints([rows, n, stride, 1 + pad, stride]);
+            run(set, threads, "scale_rows_f32", &mut buffers, &scalars);
+            let got = gathered(&decode(DType::F32, &buffers[2]), n, stride);
+            prop_assert_eq!(&got, &scaled, "{}", set);
+        }
+    }
+
+    #[test]
     fn the_largest_is_found(
         rows in prop::collection::vec(prop::collection::vec(-3..3i32, 70), 1..5),
         n in 1..=70usize,
@@ -119,5 +187,26 @@ fn special_values_survive_a_cast() {
         assert!(got[0].is_nan() && got[1].is_nan(), "{set}");
         assert_eq!(got[2..5], [f32::INFINITY, -0.0, f32::INFINITY], "{set}");
         assert_eq!(got[5], rounded(DType::BF16, &x[5..])[0], "{set}: small numbers are kept");
+    }
+}
+
+/// What `min`, `max` and the exponential make of NaN must not hide it.
+#[test]
+fn gates_do_not_hide_nan() {
+    let x = [f32::NAN, 1.0, f32::INFINITY, f32::NEG_INFINITY];
+    let up = [1.0, f32::NAN, 1.0, 1.0];
+    for set in InstructionSet::available() {
+        let mut buffers = vec![encode(DType::F32, &x), encode(DType::F32, &[0.0; 4])];
+        run(set, 1, "sigmoid_f32", &mut buffers, &ints([1, 4, 4, 4]));
+        let got = decode(DType::F32, &buffers[1]);
+        assert!(got[0].is_nan() && got[2] == 1.0 && got[3] < 1e-37, "{set}: {got:?}");
+
+        let mut buffers =
+            vec![encode(DType::F32, &x), encode(DType::F32, &up), encode(DType::F32, &[0.0; 4])];
+        let mut scalars = ints([1, 4, 4, 4, 4]);
+        scalars.extend([Scalar::Float(1.702), Scalar::Float(7.0)]);
+        run(set, 1, "swiglu_clamped_f32", &mut buffers, &scalars);
+        let got = decode(DType::F32, &buffers[2]);
+        assert!(got[0].is_nan() && got[1].is_nan() && got[2].is_finite(), "{set}: {got:?}");
     }
 }

@@ -7,6 +7,7 @@ extern crate precast_codegen_cpu as codegen_cpu;
 mod attention;
 mod device;
 mod elementwise;
+mod experts;
 mod head_matmul;
 mod lower;
 mod matmul;

@@ -77,6 +77,49 @@ proptest! {
     }
 
     #[test]
+    fn runs_are_joined_and_cut(
+        widths in prop::collection::vec(1..40usize, 1..5),
+        (rows, groups, pad) in (1..5usize, 1..5usize, 0..4usize),
+        threads in 1..=3usize,
+        seed in any::<u64>(),
+    ) {
+        let width: usize = widths.iter().sum();
+        for t in FLOATS {
+            let whole = rounded(t, &noise(seed, rows * groups * width));
+            let (mut start, mut parts) = (0, Vec::new());
+            for &n in &widths {
+                let part: Vec<f32> =
+                    whole.chunks(width).flat_map(|run| run[start..start + n].to_vec()).collect();
+                parts.push((start, n, part));
+                start += n;
+            }
+            for set in InstructionSet::available() {
+                let stride = |n: usize| groups * n + pad;
+                let strided =
+                    |x: &[f32], n: usize| encode(t, &spread(x, groups * n, stride(n)));
+                let mut buffers: Vec<_> =
+                    parts.iter().map(|(_, n, part)| strided(part, *n)).collect();
+                buffers.push(unwritten(t, rows * stride(width)));
+                let mut scalars = ints([rows, groups, stride(width), parts.len()]);
+                scalars.extend(widths.iter().flat_map(|&n| ints([n, stride(n)])));
+                run(set, threads, &format!("concat_{t}"), &mut buffers, &scalars);
+                let got = decode(t, buffers.last().unwrap());
+                prop_assert_eq!(&gathered(&got, groups * width, stride(width)), &whole);
+
+                for (start, n, part) in &parts {
+                    let mut buffers =
+                        vec![strided(&whole, width), unwritten(t, rows * stride(*n))];
+                    let scalars =
+                        ints([rows, groups, width, *start, *n, stride(width), stride(*n)]);
+                    run(set, threads, &format!("slice_{t}"), &mut buffers, &scalars);
+                    let got = gathered(&decode(t, &buffers[1]), groups * n, stride(*n));
+                    prop_assert_eq!(&got, part);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn keys_and_values_go_to_their_slots(
         slots in prop::collection::vec(-1..(3 * BLOCK_TOKENS as i32 + 2), 1..8),
         (heads, half) in (1..4usize, 1..40usize),

@@ -114,4 +114,28 @@ proptest! {
             prop_assert!(error <= 1.0, "{set}: {error} of the bound");
         }
     }
+
+    #[test]
+    fn l2_norm_matches_the_reference(
+        (rows, groups, n, pad) in (1..5usize, 1..4usize, 1..200usize, 0..5usize),
+        threads in 1..=3usize,
+        seed in any::<u64>(),
+    ) {
+        let (width, stride, scale) = (groups * n, groups * n + pad, 0.25);
+        let x = noise(seed, rows * width);
+        let want: Vec<f64> =
+            x.chunks(n).flat_map(|x| reference::l2_norm(x, EPS, scale)).collect();
+        for set in InstructionSet::available() {
+            let mut buffers = vec![
+                encode(DType::F32, &spread(&x, width, stride)),
+                unwritten(DType::F32, rows * stride),
+            ];
+            let mut scalars = ints([rows, groups, n, stride, stride]);
+            scalars.extend([Scalar::Float(EPS), Scalar::Float(scale)]);
+            run(set, threads, "l2_norm_f32", &mut buffers, &scalars);
+            let got = gathered(&decode(DType::F32, &buffers[1]), width, stride);
+            let error = check(&got, &want, n, DType::F32);
+            prop_assert!(error <= 1.0, "{set}: {error} of the bound");
+        }
+    }
 }

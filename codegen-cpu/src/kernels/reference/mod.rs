@@ -2,10 +2,12 @@
 //! these; nothing else uses them. Matrices are dense and row-major.
 
 mod attention;
+mod experts;
 mod latent;
 mod rows;
 
 pub use attention::{Heads, attention, sink_attention};
+pub use experts::{combine_experts, expert_bias, expert_groups, route};
 pub use latent::{head_matmul, layer_norm, paged_write};
 pub use rows::{add_bias, embed, gather_rows, kv_write};
 
@@ -22,6 +24,24 @@ fn product(a: f32, b: f32) -> f64 {
 /// `x / (1 + e^-x)`.
 pub fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
+}
+
+/// `1 / (1 + e^-x)`.
+pub fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// `(u + 1) * g * sigmoid(alpha * g)` with `g = min(gate, limit)`, `u = clamp(up, -limit, limit)`.
+pub fn swiglu_clamped(gate: f32, up: f32, alpha: f32, limit: f32) -> f64 {
+    let gate = f64::from(gate.min(limit));
+    (f64::from(up.clamp(-limit, limit)) + 1.0) * gate * sigmoid(f64::from(alpha) * gate)
+}
+
+/// One run of elements divided by its length, times `scale`: `scale * x / sqrt(sum(x^2) + eps)`.
+pub fn l2_norm(x: &[f32], eps: f32, scale: f32) -> Vec<f64> {
+    let squares = x.iter().map(|&v| product(v, v)).sum::<f64>();
+    let factor = f64::from(scale) / (squares + f64::from(eps)).sqrt();
+    x.iter().map(|&v| f64::from(v) * factor).collect()
 }
 
 /// One run of elements divided by the root of their mean square, times `weight`.

@@ -6,7 +6,12 @@ use super::{Table, choose};
 use crate::device::InstructionSet;
 use crate::kernels::attention::{Attention, Plain};
 use crate::kernels::bind::{Binder, Run};
-use crate::kernels::elementwise::{Add, AddBias, Identity, Map, Mul, Silu, SiluMul, Zip};
+use crate::kernels::concat::{Concat, Slice};
+use crate::kernels::elementwise::{
+    Add, AddBias, AddScalar, Identity, Map, Mul, ScaleRows, Sigmoid, Silu, SiluMul, SwigluClamped,
+    Zip,
+};
+use crate::kernels::l2_norm::L2Norm;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::matmul::Tiled;
 use crate::kernels::matmul::{self, Bias, Epilogue, GateUp, Matmul, Store};
@@ -45,6 +50,10 @@ pub(super) const KERNELS: Table = &[
     ("store_rows_bf16", choose::<StoreRows<bf16>>),
     ("copy_f32", choose::<Copy<f32>>),
     ("copy_bf16", choose::<Copy<bf16>>),
+    ("concat_f32", choose::<Concat<f32>>),
+    ("concat_bf16", choose::<Concat<bf16>>),
+    ("slice_f32", choose::<Slice<f32>>),
+    ("slice_bf16", choose::<Slice<bf16>>),
     ("cast_f32_f32", choose::<Map<f32, f32, Identity>>),
     ("cast_f32_bf16", choose::<Map<f32, bf16, Identity>>),
     ("cast_bf16_f32", choose::<Map<bf16, f32, Identity>>),
@@ -53,8 +62,14 @@ pub(super) const KERNELS: Table = &[
     ("mul_f32", choose::<Zip<f32, Mul>>),
     ("add_bias_f32", choose::<AddBias>),
     ("silu_f32", choose::<Map<f32, f32, Silu>>),
+    ("sigmoid_f32", choose::<Map<f32, f32, Sigmoid>>),
+    ("add_scalar_f32", choose::<Map<f32, f32, AddScalar>>),
+    ("scale_rows_f32", choose::<ScaleRows>),
     ("silu_mul_f32", choose::<Zip<f32, SiluMul>>),
     ("silu_mul_bf16", choose::<Zip<bf16, SiluMul>>),
+    ("swiglu_clamped_f32", choose::<Zip<f32, SwigluClamped>>),
+    ("swiglu_clamped_bf16", choose::<Zip<bf16, SwigluClamped>>),
+    ("l2_norm_f32", choose::<L2Norm>),
     ("rms_norm_f32_f32", choose::<RmsNorm<f32, f32>>),
     ("rms_norm_f32_bf16", choose::<RmsNorm<f32, bf16>>),
     ("rms_norm_bf16_f32", choose::<RmsNorm<bf16, f32>>),

@@ -41,6 +41,47 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
         (Op::Silu {}, [x]) if is_f32(&[x]) => {
             call.ints(&[rows, n, stride(x), stride(out)]).named("silu_f32")
         }
+        (Op::Sigmoid {}, [x]) if is_f32(&[x]) => {
+            call.ints(&[rows, n, stride(x), stride(out)]).named("sigmoid_f32")
+        }
+        (Op::AddScalar { value }, [x]) if is_f32(&[x]) => {
+            call.ints(&[rows, n, stride(x), stride(out)]).float(*value).named("add_scalar_f32")
+        }
+        (Op::ScaleRows {}, [x, scale]) if is_f32(&[x, scale]) => {
+            call.ints(&[rows, n, stride(x), stride(scale), stride(out)]).named("scale_rows_f32")
+        }
+        (Op::SwigluClamped { alpha, limit, .. }, [gate, up]) if is_f32(&[gate, up]) => call
+            .ints(&[rows, n, stride(gate), stride(up), stride(out)])
+            .float(*alpha)
+            .float(*limit)
+            .named(format!("swiglu_clamped_{}", float(out)?)),
+        (Op::L2Norm { eps, scale }, [x]) if is_f32(&[x]) && x.ty.rank() > 1 => {
+            let width = x.dim(x.ty.rank() - 1);
+            call.ints(&[rows, n / width, width, stride(x), stride(out)])
+                .float(*eps)
+                .float(*scale)
+                .named("l2_norm_f32")
+        }
+        (Op::Concat { axis }, parts) if *axis > 0 => {
+            let (groups, _) = runs(out, *axis);
+            let mut call = call.ints(&[rows, groups, stride(out), parts.len() as u64]);
+            for part in parts {
+                call = call.ints(&[runs(part, *axis).1, stride(part)]);
+            }
+            call.named(format!("concat_{}", float(out)?))
+        }
+        // Along the first two axes a slice is a view.
+        (Op::Slice { axis, start, .. }, [x]) if *axis > 1 => {
+            let ((groups, width), (_, n)) = (runs(x, *axis), runs(out, *axis));
+            let start = start * (n / out.dim(*axis as usize));
+            call.ints(&[rows, groups, width, start, n, stride(x), stride(out)])
+                .named(format!("slice_{}", float(out)?))
+        }
+        // The rows of the kernel are the innermost ones.
+        (Op::AddBias {}, [x, bias]) if is_f32(&[x, bias]) && stride(x) == n => {
+            let width = bias.dim(0);
+            call.ints(&[rows * (n / width), width, width, width]).named("add_bias_f32")
+        }
         (Op::AddBias {}, [x, bias]) if is_f32(&[x, bias]) && x.ty.rank() == 2 => {
             call.ints(&[rows, n, stride(x), stride(out)]).named("add_bias_f32")
         }
@@ -117,4 +158,10 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
         }
         _ => None,
     }
+}
+
+/// Runs in each row of `o` that are contiguous along `axis`, and their length.
+fn runs(o: &Operand, axis: u64) -> (u64, u64) {
+    let inside = |range: std::ops::Range<usize>| range.map(|i| o.dim(i)).product();
+    (inside(1..axis as usize), inside(axis as usize..o.ty.rank()))
 }

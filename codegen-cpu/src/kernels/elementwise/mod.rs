@@ -2,82 +2,40 @@
 
 use super::bind::{Binder, Kernel, Rows};
 use super::element::Element;
-use super::exp::silu;
 use super::simd::{LANES, Simd};
 use super::worker::Worker;
-use std::marker::PhantomData;
+
+mod functions;
+
+pub(crate) use functions::{Add, AddScalar, Identity, Mul, Sigmoid, Silu, SiluMul, SwigluClamped};
 
 /// A function of one vector.
-pub(crate) trait Unary: Send + Sync + 'static {
+pub(crate) trait Unary: Sized + Send + Sync + 'static {
+    /// Takes its factors, which follow the strides.
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String>;
+
     /// # Safety
     /// The machine has the instructions of `S`.
-    unsafe fn apply<S: Simd>(x: S::V) -> S::V;
+    unsafe fn apply<S: Simd>(&self, x: S::V) -> S::V;
 }
 
 /// A function of two vectors.
-pub(crate) trait Binary: Send + Sync + 'static {
+pub(crate) trait Binary: Sized + Send + Sync + 'static {
+    /// Takes its factors, which follow the strides.
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String>;
+
     /// # Safety
     /// The machine has the instructions of `S`.
-    unsafe fn apply<S: Simd>(a: S::V, b: S::V) -> S::V;
+    unsafe fn apply<S: Simd>(&self, a: S::V, b: S::V) -> S::V;
 }
 
-/// `x`; only its type changes.
-pub(crate) struct Identity;
-/// `x * sigmoid(x)`.
-pub(crate) struct Silu;
-/// `a + b`.
-pub(crate) struct Add;
-/// `a * b`.
-pub(crate) struct Mul;
-/// `silu(a) * b`.
-pub(crate) struct SiluMul;
-
-impl Unary for Identity {
-    #[inline(always)]
-    unsafe fn apply<S: Simd>(x: S::V) -> S::V {
-        x
-    }
-}
-
-impl Unary for Silu {
-    #[inline(always)]
-    unsafe fn apply<S: Simd>(x: S::V) -> S::V {
-        // SAFETY: the caller's promise.
-        unsafe { silu::<S>(x) }
-    }
-}
-
-impl Binary for Add {
-    #[inline(always)]
-    unsafe fn apply<S: Simd>(a: S::V, b: S::V) -> S::V {
-        // SAFETY: the caller's promise.
-        unsafe { S::add(a, b) }
-    }
-}
-
-impl Binary for Mul {
-    #[inline(always)]
-    unsafe fn apply<S: Simd>(a: S::V, b: S::V) -> S::V {
-        // SAFETY: the caller's promise.
-        unsafe { S::mul(a, b) }
-    }
-}
-
-impl Binary for SiluMul {
-    #[inline(always)]
-    unsafe fn apply<S: Simd>(a: S::V, b: S::V) -> S::V {
-        // SAFETY: the caller's promise.
-        unsafe { S::mul(silu::<S>(a), b) }
-    }
-}
-
-/// `cast_{in}_{out}`, `silu_f32`. The output may be the input's buffer when the types agree.
+/// `cast_{in}_{out}`, `silu_f32`, `sigmoid_f32`, `add_scalar_f32`. The output may be the input's buffer when the types agree.
 pub(crate) struct Map<I, O, F> {
     rows: usize,
     n: usize,
     x: Rows<I>,
     out: Rows<O>,
-    function: PhantomData<F>,
+    function: F,
 }
 
 impl<I: Element, O: Element, F: Unary> Kernel for Map<I, O, F> {
@@ -89,9 +47,9 @@ impl<I: Element, O: Element, F: Unary> Kernel for Map<I, O, F> {
         Ok(Self {
             rows,
             n,
+            function: F::bind(b)?,
             x: b.input("x", rows, n, x_stride)?,
             out: b.output("out", rows, n, out_stride)?,
-            function: PhantomData,
         })
     }
 
@@ -105,22 +63,22 @@ impl<I: Element, O: Element, F: Unary> Kernel for Map<I, O, F> {
                 for i in columns.clone().step_by(LANES) {
                     let left = columns.end - i;
                     let v = I::load_part::<S>(x.add(i), left);
-                    O::store_part::<S>(out.add(i), F::apply::<S>(v), left);
+                    O::store_part::<S>(out.add(i), self.function.apply::<S>(v), left);
                 }
             }
         }
     }
 }
 
-/// `add_f32`, `mul_f32`, `silu_mul_{out}`, `add_bias_f32`. The output may be the buffer of an
-/// input of its type.
+/// `add_f32`, `mul_f32`, `silu_mul_{out}`, `swiglu_clamped_{out}`, `add_bias_f32`. The output may
+/// be the buffer of an input of its type.
 pub(crate) struct Zip<O, F> {
     rows: usize,
     n: usize,
     a: Rows<f32>,
     b: Rows<f32>,
     out: Rows<O>,
-    function: PhantomData<F>,
+    function: F,
 }
 
 impl<O: Element, F: Binary> Zip<O, F> {
@@ -135,7 +93,7 @@ impl<O: Element, F: Binary> Zip<O, F> {
                     let left = columns.end - i;
                     let va = f32::load_part::<S>(a.add(i), left);
                     let vb = f32::load_part::<S>(b.add(i), left);
-                    O::store_part::<S>(out.add(i), F::apply::<S>(va, vb), left);
+                    O::store_part::<S>(out.add(i), self.function.apply::<S>(va, vb), left);
                 }
             }
         }
@@ -152,10 +110,10 @@ impl<O: Element, F: Binary> Kernel for Zip<O, F> {
         Ok(Self {
             rows,
             n,
+            function: F::bind(b)?,
             a: b.input("first", rows, n, a_stride)?,
             b: b.input("second", rows, n, b_stride)?,
             out: b.output("out", rows, n, out_stride)?,
-            function: PhantomData,
         })
     }
 
@@ -181,7 +139,7 @@ impl Kernel for AddBias {
             a: b.input("x", rows, n, x_stride)?,
             b: b.input::<f32>("bias", 1, n, n)?.repeated(),
             out: b.output("out", rows, n, out_stride)?,
-            function: PhantomData,
+            function: Add,
         }))
     }
 
@@ -189,5 +147,48 @@ impl Kernel for AddBias {
     unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
         // SAFETY: as the caller's.
         unsafe { self.0.share::<S>(worker) }
+    }
+}
+
+/// `scale_rows_f32`: each row times a factor of its own. The output may be the buffer of `x`.
+pub(crate) struct ScaleRows {
+    rows: usize,
+    n: usize,
+    x: Rows<f32>,
+    scale: Rows<f32>,
+    out: Rows<f32>,
+}
+
+impl Kernel for ScaleRows {
+    const IN_PLACE: bool = true;
+
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let (rows, n) = (b.count("rows")?, b.positive("n")?);
+        let (x_stride, scale_stride) = (b.count("x stride")?, b.count("scale stride")?);
+        let out_stride = b.count("out stride")?;
+        Ok(Self {
+            rows,
+            n,
+            x: b.input("x", rows, n, x_stride)?,
+            scale: b.input("scale", rows, 1, scale_stride)?,
+            out: b.output("out", rows, n, out_stride)?,
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        let (rows, columns) = worker.share_matrix(self.rows, self.n);
+        for r in rows {
+            // SAFETY: rows and columns are inside what was bound.
+            unsafe {
+                let (x, out) = (self.x.row(r), self.out.row(r));
+                let scale = S::splat(*self.scale.row(r));
+                for i in columns.clone().step_by(LANES) {
+                    let left = columns.end - i;
+                    let v = S::mul(f32::load_part::<S>(x.add(i), left), scale);
+                    f32::store_part::<S>(out.add(i), v, left);
+                }
+            }
+        }
     }
 }
