@@ -69,3 +69,15 @@ fn sinks() {
     let name = kernel(op, &[q, cache, tensor(I32, [1, 2]), tensor(I32, [3]), tensor(F32, [2])]);
     assert_eq!(name, "sink_attention_bf16_f32");
 }
+
+#[test]
+fn latent_attention() {
+    let (q_latent, q_rope) = (tensor(F32, [3, 2, 8]), tensor(F32, [3, 2, 4]));
+    let (latent, rope) = (state(BF16, [4, 16, 8]), state(BF16, [4, 16, 4]));
+    let mut operands = vec![q_latent, q_rope, latent, rope, tensor(I32, [1, 2]), tensor(I32, [3])];
+    let name = kernel(Op::LatentAttention { scale: 0.5, out: F32 }, &operands);
+    assert_eq!(name, "latent_attention_bf16_f32");
+    operands.push(tensor(I32, [3, 5]));
+    let name = kernel(Op::SparseLatentAttention { scale: 0.5, out: BF16 }, &operands);
+    assert_eq!(name, "sparse_latent_attention_bf16_bf16");
+}

@@ -9,6 +9,7 @@ mod device;
 mod elementwise;
 mod experts;
 mod head_matmul;
+mod latent;
 mod lower;
 mod matmul;
 mod moves;

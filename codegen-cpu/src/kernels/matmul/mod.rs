@@ -21,8 +21,8 @@ use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
 use epilogue::Sizes;
 use half::bf16;
-use tile::{Ahead, Block, PairDot, WIDTH, widen};
-pub(crate) use tile::{Plain, Product, Widening};
+use tile::{Ahead, Block, WIDTH, widen};
+pub(crate) use tile::{PairDot, Plain, Product, Widening};
 
 /// Groups of 256 bytes in a block of a panel.
 const BLOCK_GROUPS: usize = 64;

@@ -40,7 +40,7 @@ pub(crate) struct Plain;
 /// Pairs of bf16 weights, `f32` inputs.
 pub(crate) struct Widening;
 /// Pairs of bf16 weights, pairs of bf16 inputs.
-pub(super) struct PairDot;
+pub(crate) struct PairDot;
 
 impl Product for Plain {
     type X = f32;

@@ -1,5 +1,7 @@
 //! The definitions of what models with latent attention are made of.
 
+use super::attention::{dot, softmax};
+
 /// One run of elements less its mean, divided by its standard deviation, times `weight` plus `bias`.
 pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f64> {
     let n = x.len() as f64;
@@ -24,4 +26,41 @@ pub fn paged_write(x: &[f32], slots: &[i32], n: usize, state: &mut [f32]) {
             place.copy_from_slice(row);
         }
     }
+}
+
+/// Sizes of latent attention.
+#[derive(Clone, Copy, Debug)]
+pub struct LatentHeads {
+    /// Query heads.
+    pub heads: usize,
+    /// Elements of a latent.
+    pub c: usize,
+    /// Elements of a rotated key.
+    pub r: usize,
+}
+
+/// One row: `q_latent [heads,C]` and `q_rope [heads,R]` against the places it attends to, `latents
+/// [places,C]` and `ropes [places,R]`.
+pub fn latent_attention(
+    q_latent: &[f32],
+    q_rope: &[f32],
+    latents: &[f32],
+    ropes: &[f32],
+    sizes: LatentHeads,
+    scale: f32,
+) -> Vec<f64> {
+    let LatentHeads { heads, c, r } = sizes;
+    let mut out = vec![0.0; heads * c];
+    for (h, out) in out.chunks_mut(c).enumerate() {
+        let (q_latent, q_rope) = (&q_latent[h * c..][..c], &q_rope[h * r..][..r]);
+        let places = latents.chunks(c).zip(ropes.chunks(r));
+        let score = |(latent, rope)| (dot(q_latent, latent) + dot(q_rope, rope)) * f64::from(scale);
+        let scores: Vec<f64> = places.map(score).collect();
+        for (latent, weight) in latents.chunks(c).zip(softmax(&scores, f64::NEG_INFINITY)) {
+            for (o, &v) in out.iter_mut().zip(latent) {
+                *o += f64::from(v) * weight;
+            }
+        }
+    }
+    out
 }

@@ -8,7 +8,7 @@ mod rows;
 
 pub use attention::{Heads, attention, sink_attention};
 pub use experts::{combine_experts, expert_bias, expert_groups, route};
-pub use latent::{head_matmul, layer_norm, paged_write};
+pub use latent::{LatentHeads, head_matmul, latent_attention, layer_norm, paged_write};
 pub use rows::{add_bias, embed, gather_rows, kv_write};
 
 /// `x [T,K]` times the transpose of `w [N,K]`.

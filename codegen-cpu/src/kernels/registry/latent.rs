@@ -8,7 +8,7 @@ use crate::kernels::attention::{Attention, Sinks};
 use crate::kernels::bind::{Binder, Run};
 use crate::kernels::element::Element;
 use crate::kernels::head_matmul::HeadMatmul;
-use crate::kernels::latent::PagedWrite;
+use crate::kernels::latent::{All, LatentAttention, PagedWrite, Selected};
 use crate::kernels::layer_norm::LayerNorm;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::matmul::Tiled;
@@ -44,6 +44,14 @@ pub(super) const KERNELS: Table = &[
     ("sink_attention_f32_bf16", choose::<Attention<f32, bf16, Sinks>>),
     ("sink_attention_bf16_f32", choose::<Attention<bf16, f32, Sinks>>),
     ("sink_attention_bf16_bf16", choose::<Attention<bf16, bf16, Sinks>>),
+    ("latent_attention_f32_f32", choose::<LatentAttention<f32, f32, All>>),
+    ("latent_attention_f32_bf16", choose::<LatentAttention<f32, bf16, All>>),
+    ("latent_attention_bf16_f32", choose::<LatentAttention<bf16, f32, All>>),
+    ("latent_attention_bf16_bf16", choose::<LatentAttention<bf16, bf16, All>>),
+    ("sparse_latent_attention_f32_f32", choose::<LatentAttention<f32, f32, Selected>>),
+    ("sparse_latent_attention_f32_bf16", choose::<LatentAttention<f32, bf16, Selected>>),
+    ("sparse_latent_attention_bf16_f32", choose::<LatentAttention<bf16, f32, Selected>>),
+    ("sparse_latent_attention_bf16_bf16", choose::<LatentAttention<bf16, bf16, Selected>>),
     ("paged_write_f32", choose::<PagedWrite<f32>>),
     ("paged_write_bf16", choose::<PagedWrite<bf16>>),
 ];

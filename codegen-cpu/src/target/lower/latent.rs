@@ -28,6 +28,23 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
             .float(*scale)
             .ints(&[stride(q), stride(out), *window])
             .named(format!("sink_attention_{}_{}", float(state)?, float(out)?)),
+        (Op::LatentAttention { scale, .. }, [q_latent, q_rope, latent, rope, table, _])
+            if is_f32(&[q_latent, q_rope]) && is(rope, latent.ty.dtype) =>
+        {
+            latent_attention(call, *scale, [q_latent, q_rope, latent, table, out]).named(format!(
+                "latent_attention_{}_{}",
+                float(latent)?,
+                float(out)?
+            ))
+        }
+        (
+            Op::SparseLatentAttention { scale, .. },
+            [q_latent, q_rope, latent, rope, table, _, selected],
+        ) if is_f32(&[q_latent, q_rope]) && is(rope, latent.ty.dtype) => {
+            latent_attention(call, *scale, [q_latent, q_rope, latent, table, out])
+                .ints(&[selected.dim(1), stride(selected)])
+                .named(format!("sparse_latent_attention_{}_{}", float(latent)?, float(out)?))
+        }
         (Op::PagedWrite {}, [state, x, _]) if is_f32(&[x]) => {
             let args = Call { args: [1, 2, 0].map(Arg::Operand).to_vec(), scalars: vec![] };
             args.ints(&[x.dim(0), x.dim(1), state.dim(1), stride(x)])
@@ -35,4 +52,17 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
         }
         _ => None,
     }
+}
+
+/// The scalars that latent attention has with and without a selection.
+fn latent_attention(
+    call: Call,
+    scale: f32,
+    [q_latent, q_rope, latent, table, out]: [&Operand; 5],
+) -> Call {
+    let (t, heads) = (q_latent.dim(0), q_latent.dim(1));
+    call.ints(&[t, table.dim(0), table.dim(1), heads, q_latent.dim(2), q_rope.dim(2)])
+        .ints(&[latent.dim(1)])
+        .float(scale)
+        .ints(&[stride(q_latent), stride(q_rope), stride(out)])
 }
