@@ -196,7 +196,8 @@ impl Config {
         all
     }
 
-    /// Every tensor of the model in floating point, with its shape, a tied head once.
+    /// Every tensor of the model with its shape, a tied head once, as a checkpoint that is not
+    /// quantised stores it. Experts that are published in MXFP4 alone are left out.
     pub fn tensors(&self) -> Vec<(String, Vec<u64>)> {
         let mut all = Vec::new();
         for part in self.parts() {

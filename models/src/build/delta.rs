@@ -1,6 +1,6 @@
 //! Gated DeltaNet (arXiv 2412.06464): a convolution over a few tokens, then a recurrent memory.
 
-use super::{Builder, Norm, Place, Precision, linear::Rows, step::Step};
+use super::{Builder, Place, Precision, linear::Rows, norm::Norm, step::Step};
 use crate::config::{DeltaAttention, Linear};
 use ir::{DType, Dim, Op, ValueId, op::Dims};
 

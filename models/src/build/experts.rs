@@ -1,6 +1,6 @@
 //! A mixture of experts.
 
-use super::{Builder, Normed, Place, Precision};
+use super::{Builder, Place, Precision, norm::Normed};
 use crate::{
     config::{ExpertForm, Experts, Gated, Linear, SharedExpert},
     expected::names,

@@ -1,7 +1,12 @@
 //! Multi-head latent attention (arXiv 2405.04434), in the absorbed form for prompts and decoding
 //! alike: queries are mapped into the space of the compressed vectors, results out of it.
 
-use super::{Builder, Norm, Normed, Place, Precision, linear::Rows, step::Step};
+use super::{
+    Builder, Place, Precision,
+    linear::Rows,
+    norm::{Norm, Normed},
+    step::Step,
+};
 use crate::{
     config::{Indexer, LatentAttention, Linear},
     expected::names,
