@@ -74,3 +74,10 @@ fn nothing_of_a_configuration_can_be_read() {
     assert_eq!(router.dtype, DType::BF16);
     assert!(checkpoint.source().read(name, 0, &mut [0]).is_err());
 }
+
+/// Half the layers keep a window only, in blocks of their own.
+#[test]
+fn sliding_windows() {
+    assert_eq!(facts("gpt-oss-20b"), (20_914_757_184, 49_152));
+    assert_eq!(facts("gpt-oss-120b"), (116_829_156_672, 73_728));
+}
