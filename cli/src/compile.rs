@@ -162,7 +162,7 @@ fn model(checkpoint: &Checkpoint, build: &BuildArgs) -> anyhow::Result<Model> {
             DTypeArg::Auto => DType::BF16,
         },
         parameters: info.parameters,
-        sliding_window: None,
+        sliding_window: info.sliding_window.map(|n| count(n, "sliding_window")).transpose()?,
     })
 }
 
