@@ -15,6 +15,8 @@ mod latent;
 mod layer_norm;
 mod matmul;
 mod norm;
+mod quantize;
+mod recurrent;
 pub mod reference;
 mod registry;
 mod rope;

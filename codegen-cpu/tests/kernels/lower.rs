@@ -81,3 +81,87 @@ fn latent_attention() {
     let name = kernel(Op::SparseLatentAttention { scale: 0.5, out: BF16 }, &operands);
     assert_eq!(name, "sparse_latent_attention_bf16_bf16");
 }
+
+/// [`kernel`] of an op with one operand.
+fn unary(op: Op, x: &TensorType) -> String {
+    kernel(op, std::slice::from_ref(x))
+}
+
+#[test]
+fn elementwise_work_of_any_rank() {
+    let x = tensor(F32, [3, 2, 8]);
+    let rows = tensor(F32, [3, 16]);
+    assert_eq!(unary(Op::Sigmoid {}, &x), "sigmoid_f32");
+    assert_eq!(unary(Op::AddScalar { value: 1.0 }, &x), "add_scalar_f32");
+    assert_eq!(unary(Op::Silu {}, &x), "silu_f32");
+    assert_eq!(kernel(Op::Mul {}, &[x.clone(), x.clone()]), "mul_f32");
+    assert_eq!(kernel(Op::SiluMul { out: BF16 }, &[x.clone(), x.clone()]), "silu_mul_bf16");
+    assert_eq!(unary(Op::Cast { to: BF16 }, &x), "cast_f32_bf16");
+    assert_eq!(kernel(Op::AddBias {}, &[x.clone(), tensor(F32, [8])]), "add_bias_f32");
+    assert_eq!(unary(Op::L2Norm { eps: 1e-6, scale: 1.0 }, &x), "l2_norm_f32");
+    assert_eq!(kernel(Op::ScaleRows {}, &[rows.clone(), tensor(F32, [3, 1])]), "scale_rows_f32");
+    let clamped = Op::SwigluClamped { alpha: 1.7, limit: 7.0, out: BF16 };
+    assert_eq!(kernel(clamped, &[x.clone(), x.clone()]), "swiglu_clamped_bf16");
+    for axis in [1, 2] {
+        let parts = [x.clone(), x.clone(), x.clone()];
+        assert_eq!(kernel(Op::Concat { axis }, &parts), "concat_f32");
+    }
+    assert_eq!(kernel(Op::Concat { axis: 1 }, &[rows.clone(), rows]), "concat_f32");
+    assert_eq!(unary(Op::Slice { axis: 2, start: 3, len: 5 }, &x), "slice_f32");
+}
+
+#[test]
+fn experts() {
+    let spec = |text: &str| Op::Route { spec: text.parse().unwrap() };
+    let logits = tensor(F32, [3, 8]);
+    let plain = spec("route(softmax,k=2,renormalize=true)");
+    assert_eq!(unary(plain, &logits), "route");
+    let grouped = spec("route(sigmoid,k=2,renormalize=true,groups=4,top_groups=2,scale=2.5)");
+    assert_eq!(kernel(grouped, &[logits, tensor(F32, [8])]), "route_bias");
+    let (x, ids) = (tensor(F32, [3, 2, 16]), tensor(I32, [3, 2]));
+    assert_eq!(unary(Op::ExpertGroups { experts: 8 }, &ids), "expert_groups");
+    let bias = tensor(F32, [8, 16]);
+    assert_eq!(kernel(Op::ExpertBias {}, &[x.clone(), ids, bias]), "expert_bias_f32");
+    let weights = tensor(F32, [3, 2]);
+    assert_eq!(kernel(Op::CombineExperts { out: BF16 }, &[x, weights]), "combine_experts_bf16");
+}
+
+#[test]
+fn quantisation_of_rows_and_of_pairs() {
+    for x in [tensor(BF16, [3, 200]), tensor(BF16, [3, 2, 200])] {
+        let one = || tensor(F32, [1]);
+        assert_eq!(unary(Op::QuantizeRows {}, &x), "quantize_rows_bf16");
+        let name = kernel(Op::QuantizeStatic {}, &[x.clone(), one(), one()]);
+        assert_eq!(name, "quantize_static_bf16");
+        let fp8 = Op::QuantizeFp8 { group: 128, power_of_two: true };
+        assert_eq!(kernel(fp8, &[x]), "quantize_fp8_bf16");
+    }
+}
+
+#[test]
+fn recurrent_memory() {
+    let (rows, heads) = (tensor(I32, [5]), tensor(F32, [5, 4]));
+    let operands = [
+        state(BF16, [3, 3, 24]),
+        tensor(F32, [5, 24]),
+        tensor(F32, [24, 4]),
+        rows.clone(),
+        rows.clone(),
+    ];
+    assert_eq!(kernel(Op::CausalConv {}, &operands), "causal_conv_bf16");
+    let of_heads = tensor(F32, [4]);
+    let name = kernel(Op::DeltaGate {}, &[heads.clone(), of_heads.clone(), of_heads]);
+    assert_eq!(name, "delta_gate");
+    let (memory, key) = (state(F32, [3, 4, 8, 20]), tensor(F32, [5, 2, 8]));
+    let operands = [
+        memory,
+        key.clone(),
+        key,
+        tensor(F32, [5, 4, 20]),
+        heads.clone(),
+        heads,
+        rows.clone(),
+        rows,
+    ];
+    assert_eq!(kernel(Op::GatedDelta {}, &operands), "gated_delta");
+}

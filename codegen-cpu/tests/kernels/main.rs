@@ -14,5 +14,7 @@ mod lower;
 mod matmul;
 mod moves;
 mod norm;
+mod quantize;
+mod recurrent;
 mod rope;
 mod support;

@@ -1,0 +1,101 @@
+//! Codes of 8 bits.
+
+use super::{codes::store_i8, magnitude};
+use crate::kernels::bind::{Binder, Kernel, Rows, product};
+use crate::kernels::element::Element;
+use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::worker::Worker;
+
+/// The largest code.
+const LARGEST: f32 = 127.0;
+
+/// `quantize_rows_{in}`: each of `runs` runs of `n` elements of a row by its own scale.
+pub(crate) struct QuantizeRows<T> {
+    rows: usize,
+    runs: usize,
+    n: usize,
+    x: Rows<T>,
+    codes: Rows<i8>,
+    scales: Rows<f32>,
+}
+
+impl<T: Element> Kernel for QuantizeRows<T> {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let (rows, runs, n) = (b.count("rows")?, b.positive("runs")?, b.positive("n")?);
+        let x_stride = b.count("x stride")?;
+        let width = product(&[runs, n])?;
+        Ok(Self {
+            rows,
+            runs,
+            n,
+            x: b.input("x", rows, width, x_stride)?,
+            codes: b.output("codes", rows, width, width)?,
+            scales: b.output("scales", rows, runs, runs)?,
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        for item in worker.share(self.rows * self.runs) {
+            let (row, run) = (item / self.runs, item % self.runs);
+            // SAFETY: row and run are inside what was bound.
+            unsafe {
+                let x = self.x.row(row).add(run * self.n);
+                let codes = self.codes.row(row).add(run * self.n);
+                let scale = magnitude::<S, T>(x, self.n) / LARGEST;
+                *self.scales.row(row).add(run) = scale;
+                if scale == 0.0 {
+                    codes.write_bytes(0, self.n);
+                    continue;
+                }
+                let divisor = S::splat(scale);
+                for i in (0..self.n).step_by(LANES) {
+                    let left = self.n - i;
+                    let v = S::div(T::load_part::<S>(x.add(i), left), divisor);
+                    store_i8::<S>(codes.add(i), v, left);
+                }
+            }
+        }
+    }
+}
+
+/// `quantize_static_{in}`: every element by one scale and offset.
+pub(crate) struct QuantizeStatic<T> {
+    rows: usize,
+    n: usize,
+    x: Rows<T>,
+    scale: Rows<f32>,
+    offset: Rows<f32>,
+    codes: Rows<i8>,
+}
+
+impl<T: Element> Kernel for QuantizeStatic<T> {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let (rows, n, x_stride) = (b.count("rows")?, b.positive("n")?, b.count("x stride")?);
+        Ok(Self {
+            rows,
+            n,
+            x: b.input("x", rows, n, x_stride)?,
+            scale: b.input("scale", 1, 1, 1)?,
+            offset: b.input("offset", 1, 1, 1)?,
+            codes: b.output("codes", rows, n, n)?,
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        let (rows, columns) = worker.share_matrix(self.rows, self.n);
+        // SAFETY: rows and columns are inside what was bound.
+        unsafe {
+            let (scale, offset) = (S::splat(*self.scale.row(0)), S::splat(*self.offset.row(0)));
+            for r in rows {
+                let (x, codes) = (self.x.row(r), self.codes.row(r));
+                for i in columns.clone().step_by(LANES) {
+                    let left = columns.end - i;
+                    let v = S::add(S::div(T::load_part::<S>(x.add(i), left), scale), offset);
+                    store_i8::<S>(codes.add(i), v, left);
+                }
+            }
+        }
+    }
+}
