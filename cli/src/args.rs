@@ -1,6 +1,6 @@
 //! The command line as data.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::TypedValueParser};
 use std::{ffi::OsString, path::PathBuf};
 
 /// Compiles large language models ahead of time and serves them.
@@ -115,6 +115,13 @@ pub struct BuildArgs {
     /// Bytes of memory to plan for, with an optional suffix K, M or G [default: this machine's].
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
+    /// How to quantise a model that is stored in floats.
+    #[command(flatten)]
+    pub quantize: QuantizeArgs,
+    /// Quantise the inputs of FP8 weights too, as their publisher does; else only the weights are
+    /// FP8.
+    #[arg(long)]
+    pub quantize_activations: bool,
     /// Leave a pass out.
     #[arg(long = "disable-pass", value_name = "PASS", num_args = 1..)]
     pub disable_pass: Vec<String>,
@@ -123,10 +130,53 @@ pub struct BuildArgs {
     pub rewrite_limit: Option<usize>,
 }
 
+/// How to quantise a model that is stored in floats.
+#[derive(Clone, Debug, Default, Args)]
+pub struct QuantizeArgs {
+    /// Quantise matrix products: weights to 8 or 4 bits, inputs to 8 bits with a scale for each
+    /// token. Routers, norms and the output projection stay in floats.
+    #[arg(long, value_enum, value_name = "SCHEME")]
+    pub quantize: Option<Scheme>,
+    /// Weights of a row that share a scale [default: a whole row; for w4a8 the first of 128, 64 and
+    /// 32 that divides it].
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::builder::PossibleValuesParser::new(["32", "64", "128"])
+            .map(|n| n.parse::<u64>().expect("the possible values are numbers")),
+        requires = "quantize"
+    )]
+    pub quantize_group: Option<u64>,
+    /// Quantise the output projection too.
+    #[arg(long, requires = "quantize")]
+    pub quantize_head: bool,
+}
+
+/// Bits of weights and of their inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scheme {
+    /// 8-bit weights, 8-bit inputs.
+    W8a8,
+    /// 4-bit weights, 8-bit inputs.
+    W4a8,
+}
+
+impl QuantizeArgs {
+    /// The option of the pass, if quantisation is asked for.
+    pub(crate) fn option(&self) -> Option<passes::Quantize> {
+        let bits = match self.quantize? {
+            Scheme::W8a8 => 8,
+            Scheme::W4a8 => 4,
+        };
+        Some(passes::Quantize { bits, group: self.quantize_group, head: self.quantize_head })
+    }
+}
+
 /// Options of `compile`.
 #[derive(Clone, Debug, Args)]
 pub struct CompileArgs {
-    /// Directory with config.json, the tokenizer and the safetensors files.
+    /// Directory with config.json, the tokenizer and the safetensors files; with --config-only a
+    /// config.json is enough.
     #[arg(long, visible_alias = "model-path", value_name = "DIR")]
     pub model: PathBuf,
     /// Where the artifact goes; an older artifact there is replaced.
@@ -141,9 +191,13 @@ pub struct CompileArgs {
     /// Print what each pass did and why it left things alone.
     #[arg(long)]
     pub explain_passes: bool,
-    /// Print the memory plan and stop.
+    /// Print buckets, memory, parameters and plans, and stop.
     #[arg(long)]
     pub dry_run: bool,
+    /// Plan from config.json alone, for a model whose weights are not here. This machine's memory
+    /// is then no limit.
+    #[arg(long, requires = "dry_run")]
+    pub config_only: bool,
     /// Do not run the artifact to record reference tokens for `serve --verify`.
     #[arg(long)]
     pub no_record: bool,
@@ -271,6 +325,9 @@ pub struct InspectArgs {
     /// Print the packed weights.
     #[arg(long)]
     pub weights: bool,
+    /// Print what quantising lost, the worst weight first.
+    #[arg(long)]
+    pub quantization: bool,
     /// Print the manifest.
     #[arg(long)]
     pub json: bool,
@@ -285,6 +342,9 @@ pub struct OptArgs {
     /// Passes to run, in order; without it the whole pipeline.
     #[arg(long, value_delimiter = ',')]
     pub passes: Option<Vec<String>>,
+    /// What the pass quantize-matmuls does.
+    #[command(flatten)]
+    pub quantize: QuantizeArgs,
     /// Stop after this many rewrites.
     #[arg(long, value_name = "N")]
     pub rewrite_limit: Option<usize>,
@@ -378,6 +438,23 @@ mod tests {
     }
 
     #[test]
+    fn quantisation_is_an_option_of_the_pass() {
+        let option = |flags: &str| {
+            let Command::Compile(args) =
+                cli(&format!("x compile --model m {flags}")).unwrap().command
+            else {
+                panic!("{flags}")
+            };
+            args.build.quantize.option()
+        };
+        assert_eq!(option(""), None);
+        let quantize = |bits, group, head| Some(passes::Quantize { bits, group, head });
+        assert_eq!(option("--quantize w8a8"), quantize(8, None, false));
+        let all = "--quantize w4a8 --quantize-group 64 --quantize-head";
+        assert_eq!(option(all), quantize(4, Some(64), true));
+    }
+
+    #[test]
     fn bad_values_are_refused() {
         for line in [
             "x compile --model m --graph-bs 0",
@@ -386,6 +463,11 @@ mod tests {
             "x compile --model m --max-context 0",
             "x compile --model m --context-tiers 2048 0",
             "x compile --model m --kv-blocks 4 --mem-fraction 0.5",
+            "x compile --model m --quantize w2a2",
+            "x compile --model m --quantize w4a8 --quantize-group 48",
+            "x compile --model m --quantize-group 64",
+            "x compile --model m --quantize-head",
+            "x compile --model m --config-only",
             "x compile",
         ] {
             assert!(cli(line).is_err(), "{line}");

@@ -3,16 +3,16 @@
 use crate::{
     args::{BuildArgs, CompileArgs, DTypeArg},
     recorded::record,
+    report::{self, bytes_text},
 };
 use anyhow::{Context, bail};
 use artifact::{Manifest, Model};
 use codegen_cpu::target::{CpuTarget, KV_BLOCK_TOKENS};
 use compiler::{KvBudget, Options, Prepared};
 use ir::DType;
-use models::{BuildOptions, Checkpoint, Precision};
+use models::{BuildOptions, Checkpoint, Precision, Published};
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     io::{IsTerminal, Write as _},
     path::Path,
     time::Instant,
@@ -27,40 +27,33 @@ const FILES: [&str; 5] = [
     "chat_template.jinja",
 ];
 
+/// The pass behind `--quantize`.
+const QUANTIZE: &str = "quantize-matmuls";
+
 /// Compiles `args.model` into `args.out`. `None` after a dry run.
 ///
 /// # Errors
 /// What the checkpoint, the passes, the memory plan or the disk has against it.
 pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
     let started = Instant::now();
+    if args.config_only {
+        dry_run(args, &Checkpoint::config_only(&args.model)?, None)?;
+        return Ok(None);
+    }
     check_checkpoint(&args.model)?;
     if !args.dry_run {
         check_out(&args.out)?;
     }
     let checkpoint = Checkpoint::open(&args.model)?;
-    for ignored in checkpoint.ignored() {
-        tracing::info!("tensor `{}` is not used: {}", ignored.name, ignored.reason);
-    }
+    tell_ignored(checkpoint.ignored());
     let files = read_files(&args.model)?;
     check_files(&files).with_context(|| args.model.display().to_string())?;
-    let model = model(&checkpoint, &args.build)?;
-    let build = BuildOptions {
-        precision: Precision { weights: model.dtype, activations: DType::F32 },
-        kv_dtype: model.dtype,
-        kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
-        quantize_activations: false,
-    };
-    let module = models::build(&checkpoint, &build);
-    let options = options(&args.build, &model, args.dump_ir)?;
-    let prepared = compiler::prepare(module, &model, &CpuTarget, &options)?;
-    eprint!("{}", plan_text(&model, &prepared));
-    if args.explain_passes {
-        write!(std::io::stdout(), "{}", prepared.report)?;
-    }
     if args.dry_run {
+        dry_run(args, &checkpoint, physical_memory())?;
         return Ok(None);
     }
-
+    let (model, prepared) = prepare(args, &checkpoint, physical_memory())?;
+    eprint!("{}", report::plan(&model, &prepared));
     let source = compiler::Checkpoint {
         model,
         config_json: std::fs::read(args.model.join("config.json"))
@@ -83,7 +76,75 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
         manifest.plans.len(),
         bytes_text(manifest.memory.weights_bytes),
     );
+    eprint!("{}", report::quantization(&manifest.weights));
     Ok(Some(manifest))
+}
+
+/// Says which tensors are not used, those with one reason together; all of them for debugging.
+fn tell_ignored(ignored: &[models::Ignored]) {
+    const NAMED: usize = 3;
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for tensor in ignored {
+        tracing::debug!("tensor `{}` is not used: {}", tensor.name, tensor.reason);
+        reasons.entry(tensor.reason).or_default().push(&tensor.name);
+    }
+    for (reason, names) in reasons {
+        let more = if names.len() > NAMED { ", .." } else { "" };
+        let first = names[..names.len().min(NAMED)].join("`, `");
+        tracing::info!("{} tensors are not used, {reason}: `{first}`{more}", names.len());
+    }
+}
+
+/// Prints what compiling would need.
+fn dry_run(args: &CompileArgs, checkpoint: &Checkpoint, memory: Option<u64>) -> anyhow::Result<()> {
+    let (model, prepared) = prepare(args, checkpoint, memory)?;
+    write!(std::io::stdout(), "{}", report::plan(&model, &prepared))?;
+    Ok(())
+}
+
+/// Everything but the weights; `memory` is the limit where none is asked for.
+fn prepare(
+    args: &CompileArgs,
+    checkpoint: &Checkpoint,
+    memory: Option<u64>,
+) -> anyhow::Result<(Model, Prepared)> {
+    check_quantization(&args.build, checkpoint)?;
+    let model = model(checkpoint, &args.build)?;
+    let build = BuildOptions {
+        precision: Precision { weights: model.dtype, activations: DType::F32 },
+        kv_dtype: model.dtype,
+        kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
+        quantize_activations: args.build.quantize_activations,
+    };
+    let module = models::build(checkpoint, &build);
+    let options = options(&args.build, &model, args.dump_ir, memory)?;
+    let prepared = compiler::prepare(module, &model, &CpuTarget, &options)?;
+    if args.explain_passes {
+        write!(std::io::stdout(), "{}", prepared.report)?;
+    }
+    if options.quantize.is_some() && prepared.report.fired(QUANTIZE) == 0 {
+        bail!(
+            "--quantize found nothing to quantise: the products of this checkpoint are quantised \
+             already, or must stay as they are; --explain-passes tells why"
+        );
+    }
+    Ok((model, prepared))
+}
+
+/// Refuses options that the checkpoint or other options leave without effect.
+fn check_quantization(build: &BuildArgs, checkpoint: &Checkpoint) -> anyhow::Result<()> {
+    let fp8 = matches!(checkpoint.config().published, Published::Fp8 { .. });
+    if build.quantize_activations && !fp8 {
+        bail!(
+            "--quantize-activations is for checkpoints in FP8; {} is none (quantization_config in \
+             config.json)",
+            checkpoint.dir().display()
+        );
+    }
+    if build.quantize.quantize.is_some() && build.disable_pass.iter().any(|p| p == QUANTIZE) {
+        bail!("--quantize is the work of {QUANTIZE}, which --disable-pass leaves out; drop one");
+    }
+    Ok(())
 }
 
 /// Says so when `dir` is no checkpoint at all.
@@ -166,7 +227,12 @@ fn model(checkpoint: &Checkpoint, build: &BuildArgs) -> anyhow::Result<Model> {
     })
 }
 
-fn options(build: &BuildArgs, model: &Model, dump_ir: bool) -> anyhow::Result<Options> {
+fn options(
+    build: &BuildArgs,
+    model: &Model,
+    dump_ir: bool,
+    memory: Option<u64>,
+) -> anyhow::Result<Options> {
     if let Some(n) = build.max_context
         && n > model.max_context
     {
@@ -178,6 +244,7 @@ fn options(build: &BuildArgs, model: &Model, dump_ir: bool) -> anyhow::Result<Op
     let mut config = BTreeMap::new();
     config.insert("dtype".to_owned(), model.dtype.name().into());
     config.insert("target".to_owned(), build.target.clone().into());
+    config.insert("quantize_activations".to_owned(), build.quantize_activations.into());
     Ok(Options {
         graph_bs: build.graph_bs.clone(),
         max_running_requests: build.max_running_requests,
@@ -189,7 +256,8 @@ fn options(build: &BuildArgs, model: &Model, dump_ir: bool) -> anyhow::Result<Op
             (_, Some(f)) => KvBudget::Fraction(f),
             (None, None) => KvBudget::Default,
         },
-        memory_limit: build.memory.or_else(physical_memory),
+        memory_limit: build.memory.or(memory),
+        quantize: build.quantize.option(),
         disabled_passes: build.disable_pass.clone(),
         rewrite_limit: build.rewrite_limit.unwrap_or(usize::MAX),
         dump_ir,
@@ -202,59 +270,6 @@ fn physical_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
-}
-
-/// What will be needed, before the long work.
-fn plan_text(model: &Model, prepared: &Prepared) -> String {
-    let mut text = String::new();
-    let memory = &prepared.memory;
-    let _ = writeln!(
-        text,
-        "{} ({}): {} parameters, {}, context {}",
-        model.name,
-        model.architecture,
-        model.parameters,
-        model.dtype,
-        prepared.buckets.tiers.last().copied().unwrap_or(0),
-    );
-    for note in &prepared.buckets.notes {
-        if note.reason != "requested" {
-            let verb = if note.kept { "added" } else { "dropped" };
-            let _ = writeln!(text, "  {verb} {} {}: {}", note.phase, note.rows, note.reason);
-        }
-    }
-    let _ = writeln!(
-        text,
-        "memory: weights {}, KV {} ({} blocks of {} tokens, {} bytes a token), arena {}",
-        bytes_text(memory.weights_bytes),
-        bytes_text(memory.state_bytes),
-        prepared.kv.blocks,
-        prepared.kv.block_tokens,
-        prepared.kv.bytes_per_token,
-        bytes_text(memory.arena_bytes),
-    );
-    let _ = writeln!(text, "{:<28} {:>6} {:>12} {:>12}", "plan", "steps", "arena", "unshared");
-    for plan in &prepared.plans {
-        let _ = writeln!(
-            text,
-            "{:<28} {:>6} {:>12} {:>12}",
-            plan.name,
-            plan.steps,
-            bytes_text(plan.arena_bytes),
-            bytes_text(plan.unshared_bytes),
-        );
-    }
-    text
-}
-
-/// Bytes for people.
-pub(crate) fn bytes_text(bytes: u64) -> String {
-    match bytes {
-        0..=9_999 => format!("{bytes} B"),
-        10_000..=9_999_999 => format!("{:.1} kB", bytes as f64 / 1e3),
-        10_000_000..=9_999_999_999 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
-    }
 }
 
 /// Progress of the packing: a line that is rewritten on a terminal, a few plain lines in a log.

@@ -1,6 +1,9 @@
 //! `inspect`: what is inside an artifact.
 
-use crate::{args::InspectArgs, compile::bytes_text};
+use crate::{
+    args::InspectArgs,
+    report::{self, bytes_text},
+};
 use anyhow::Context;
 use artifact::{Artifact, Manifest, Plan, Space};
 use std::{
@@ -26,6 +29,11 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
         write!(out, "{}", text("passes.txt")?)?;
     } else if args.weights {
         print_weights(out, manifest)?;
+    } else if args.quantization {
+        match report::quantization(&manifest.weights) {
+            none if none.is_empty() => writeln!(out, "no weight was quantised by compile")?,
+            table => write!(out, "{table}")?,
+        }
     } else if let Some(name) = &args.plan {
         let plans = artifact.plans()?;
         let plan = plans.iter().find(|p| p.name == *name).with_context(|| {
@@ -51,13 +59,25 @@ fn summary(out: &mut impl Write, m: &Manifest, plans: &[Plan]) -> io::Result<()>
     writeln!(out, "  running requests  {}", m.max_running_requests)?;
     writeln!(out, "memory")?;
     writeln!(out, "  weights           {}", bytes_text(m.memory.weights_bytes))?;
-    writeln!(
-        out,
-        "  KV                {} blocks of {} tokens, {} bytes a token",
-        m.kv.blocks, m.kv.block_tokens, m.kv.bytes_per_token
-    )?;
+    for (kind, stored) in report::by_kind(&m.weights) {
+        let (count, bytes) = (stored.count, bytes_text(stored.bytes));
+        writeln!(out, "    {kind:<15} {bytes}, {count} tensors")?;
+    }
+    for (what, how_much) in report::states(&m.kv, m.window, m.sequences) {
+        writeln!(out, "  {what:<17} {how_much}")?;
+    }
     writeln!(out, "  state             {}", bytes_text(m.memory.state_bytes))?;
     writeln!(out, "  arena             {}", bytes_text(m.memory.arena_bytes))?;
+    let errors = m.weights.iter().filter_map(|w| Some((w.quantization_error?, w)));
+    if let Some((error, worst)) = errors.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        let count = m.weights.iter().filter(|w| w.quantization_error.is_some()).count();
+        let percent = f64::from(error) * 100.0;
+        writeln!(
+            out,
+            "quantised by compile: {count} weights, the worst {percent:.3} % off (--quantization): {}",
+            worst.recipe
+        )?;
+    }
     writeln!(out, "buckets")?;
     for b in &m.buckets {
         let kept = if b.kept { "" } else { " (dropped)" };

@@ -11,6 +11,7 @@ mod inspect;
 mod log;
 mod opt;
 mod recorded;
+mod report;
 mod serve;
 
 pub use args::{Cli, Command, CompileArgs, EngineArgs, ServeArgs, parse};

@@ -37,7 +37,7 @@ pub(crate) fn opt(args: &OptArgs) -> anyhow::Result<()> {
     let mut options = passes::Options {
         rewrite_limit: limit,
         disabled: Vec::new(),
-        quantize: None,
+        quantize: args.quantize.option(),
         dump: if args.print_after_all { Some(&mut show) } else { None },
     };
     let report = passes::run(&mut after, &stages, &mut options, &CpuTarget.info())?;

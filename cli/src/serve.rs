@@ -46,6 +46,7 @@ fn cached(checkpoint: &Path, build: &BuildArgs) -> anyhow::Result<PathBuf> {
         dump_ir: false,
         explain_passes: false,
         dry_run: false,
+        config_only: false,
         no_record: false,
     })?;
     Ok(out)

@@ -12,9 +12,9 @@ use crate::{
 };
 use artifact::{
     BuildTarget, Checksum, FileEntry, Hasher, Kv, Manifest, Memory, Model, Phase, PlanEntry,
-    Provenance, Recorded, SequenceMemory, WindowMemory, Writer,
+    Provenance, Recorded, SequenceMemory, WeightEntry, WindowMemory, Writer,
 };
-use ir::{DType, Module, Symbol};
+use ir::{Module, Symbol};
 use std::{collections::BTreeMap, path::Path};
 use tensor::{TensorInfo, WeightSource};
 
@@ -40,6 +40,8 @@ pub struct Options {
     pub kv: KvBudget,
     /// Bytes that weights, KV memory and arena may take together.
     pub memory_limit: Option<u64>,
+    /// How to quantise products of floats; `None` leaves them as they are.
+    pub quantize: Option<passes::Quantize>,
     /// Passes to leave out.
     pub disabled_passes: Vec<String>,
     /// Stop after this many rewrites; `usize::MAX` in production.
@@ -233,7 +235,7 @@ fn run_passes(
     let mut pass_options = passes::Options {
         rewrite_limit: options.rewrite_limit,
         disabled: options.disabled_passes.clone(),
-        quantize: None,
+        quantize: options.quantize,
         dump: if options.dump_ir { Some(&mut dump) } else { None },
     };
     let stages = passes::default_pipeline();
@@ -334,6 +336,9 @@ fn effective_config(
     set("kv_blocks", kv_blocks.into());
     set("memory_limit_bytes", options.memory_limit.into());
     set("disabled_passes", options.disabled_passes.clone().into());
+    if let Some(passes::Quantize { bits, group, head }) = options.quantize {
+        set("quantize", serde_json::json!({ "bits": bits, "group": group, "head": head }));
+    }
     if options.rewrite_limit != usize::MAX {
         set("rewrite_limit", options.rewrite_limit.into());
     }
@@ -341,13 +346,9 @@ fn effective_config(
 }
 
 impl Prepared {
-    /// Bytes of packed weights by element type, padding included, in the order of the types.
-    pub fn weight_bytes(&self) -> BTreeMap<DType, u64> {
-        let mut bytes = BTreeMap::new();
-        for entry in self.weights.entries() {
-            *bytes.entry(entry.dtype).or_default() += entry.bytes;
-        }
-        bytes
+    /// What the weight file will hold, in the order plans read it.
+    pub fn weights(&self) -> &[WeightEntry] {
+        self.weights.entries()
     }
 
     /// Packs the weights and writes the artifact at `out`, which appears whole or not at all.

@@ -217,7 +217,6 @@ impl Builder<'_> {
             Op::QuantizeWeight { group, .. } if index == 0 => Recipe::Codes { x, group: *group },
             Op::QuantizeWeight { bits, group } => Recipe::Scales { x, bits: *bits, group: *group },
             Op::Relayout { .. } => return Ok(Made::No("a layout inside an expression".to_owned())),
-            other if other.mnemonic() == "unpack_rows" => Recipe::Nibbles { x },
             other => {
                 let why = format!("`{}` is not evaluated at compile time", other.mnemonic());
                 return Ok(Made::No(why));

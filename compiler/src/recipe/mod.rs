@@ -53,8 +53,6 @@ pub(crate) enum Recipe {
     Codes { x: Id, group: u64 },
     /// The scales of [`Recipe::Codes`] of `bits` bits.
     Scales { x: Id, bits: u64, group: u64 },
-    /// Low, then high nibbles of every row, as two rows.
-    Nibbles { x: Id },
 }
 
 /// A part of [`Recipe::Rows`].

@@ -115,16 +115,6 @@ impl<'a> Reader<'a> {
                     out.extend_from_slice(&values::scale_of(group, largest).to_le_bytes());
                 }
             }
-            Recipe::Nibbles { x } => {
-                let (first, last) = (start / 2, (start + count - 1) / 2);
-                let raw = self.rows(*x, first, last - first + 1)?;
-                for row in start..start + count {
-                    let packed = &raw[((row / 2 - first) * entry.cols) as usize..];
-                    let shift = if row % 2 == 0 { 0 } else { 4 };
-                    let pairs = packed[..entry.cols as usize].chunks_exact(2);
-                    out.extend(pairs.map(|p| p[0] >> shift & 15 | (p[1] >> shift & 15) << 4));
-                }
-            }
         }
         Ok(())
     }

@@ -36,7 +36,6 @@ impl Recipes {
             }
             Recipe::Codes { x, group } => format!("{}_codes{group}({})", entry.dtype, text(x)),
             Recipe::Scales { x, bits, group } => format!("i{bits}_scales{group}({})", text(x)),
-            Recipe::Nibbles { x } => format!("nibbles({})", text(x)),
         }
     }
 }
