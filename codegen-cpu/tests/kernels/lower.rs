@@ -165,3 +165,12 @@ fn recurrent_memory() {
     ];
     assert_eq!(kernel(Op::GatedDelta {}, &operands), "gated_delta");
 }
+
+#[test]
+fn the_indexer() {
+    let (q, weights) = (tensor(F32, [3, 2, 8]), tensor(F32, [3, 2]));
+    let memory = state(BF16, [4, 16, 8]);
+    let operands = [q, weights, memory, tensor(I32, [1, 2]), tensor(I32, [3])];
+    let name = kernel(Op::SelectKeys { keys: 5, scale: 0.5 }, &operands);
+    assert_eq!(name, "select_keys_bf16");
+}

@@ -17,4 +17,5 @@ mod norm;
 mod quantize;
 mod recurrent;
 mod rope;
+mod select;
 mod support;

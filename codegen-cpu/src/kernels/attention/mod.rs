@@ -9,24 +9,25 @@
 mod sinks;
 mod tile;
 
-pub(crate) use sinks::{Plain, Sinks, Variant};
+pub(crate) use sinks::SinkAttention;
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::exp::exp;
 use super::kv::{BLOCK_TOKENS, Kv};
-use super::simd::{LANES, Simd};
+use super::simd::{LANES, Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
+use sinks::Sinks;
 use std::ops::Range;
 use tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, most_queries};
 
 /// What a row costs beside its context, in tokens.
 const ROW_COST_TOKENS: usize = 32;
 
-/// `attention_{kv}_{out}`, `sink_attention_{kv}_{out}`. A position outside the table counts as the nearest one inside, an entry
+/// `attention_{kv}_{out}`. A position outside the table counts as the nearest one inside, an entry
 /// of the table outside the state as the last block.
-pub(crate) struct Attention<T, O, M> {
+pub(crate) struct Attention<T, O> {
     sequences: usize,
     /// Rows of each sequence.
     rows: usize,
@@ -41,12 +42,54 @@ pub(crate) struct Attention<T, O, M> {
     state: Rows<T>,
     table: Rows<i32>,
     positions: Rows<i32>,
-    variant: M,
+    sinks: Sinks,
     out: Rows<O>,
 }
 
-impl<T: KvElement, O: Element, M: Variant> Kernel for Attention<T, O, M> {
+/// Keys and values of the blocks of a chunk for one head.
+#[derive(Clone, Copy)]
+struct Chunk<T> {
+    /// First and past-the-last block that hold tokens.
+    first: usize,
+    end: usize,
+    keys: [*const T; CHUNK_BLOCKS],
+    values: [*const T; CHUNK_BLOCKS],
+}
+
+impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        Self::bind_with(b, |_, _| Ok(Sinks::default()))
+    }
+
+    fn scratch<S: Simd>(&self) -> Scratch {
+        let queries = self.tile_rows::<S>() * self.group;
+        let floats = queries * (2 * self.stride() + CHUNK_TOKENS + 2);
+        Scratch { private: (floats * size_of::<f32>()).next_multiple_of(64), shared: 0 }
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        struct Share<'a, T, O>(&'a Attention<T, O>, &'a Worker<'a>);
+        impl<T: KvElement, O: Element> Vectorised for Share<'_, T, O> {
+            type Output = ();
+            #[inline(always)]
+            unsafe fn run<S: Simd>(self) {
+                // SAFETY: the caller's promise.
+                unsafe { self.0.share::<S>(self.1) }
+            }
+        }
+        // Compiled once for plain attention and attention with sinks.
+        // SAFETY: as the caller's.
+        unsafe { S::enter(Share(self, worker)) }
+    }
+}
+
+impl<T: KvElement, O: Element> Attention<T, O> {
+    /// Binds with what `sinks` takes after the positions and the strides, for a number of heads.
+    fn bind_with(
+        b: &mut Binder<'_>,
+        sinks: impl FnOnce(&mut Binder<'_>, usize) -> Result<Sinks, String>,
+    ) -> Result<Self, String> {
         let (t, sequences, width) = (b.positive("T")?, b.positive("S")?, b.positive("W")?);
         let (heads, kv_heads, d) = (b.positive("heads")?, b.positive("kv heads")?, b.count("d")?);
         let kv = Kv::bind::<T>(kv_heads, d, b.count("block tokens")?)?;
@@ -75,19 +118,17 @@ impl<T: KvElement, O: Element, M: Variant> Kernel for Attention<T, O, M> {
             state,
             table: b.input("table", sequences, width, width)?,
             positions: b.input("positions", 1, t, t)?,
-            variant: M::bind(b, heads)?,
+            sinks: sinks(b, heads)?,
             out: b.output("out", t, n, out_stride)?,
         })
     }
 
-    fn scratch<S: Simd>(&self) -> Scratch {
-        let queries = self.tile_rows::<S>() * self.group;
-        let floats = queries * (2 * self.stride() + CHUNK_TOKENS + 2);
-        Scratch { private: (floats * size_of::<f32>()).next_multiple_of(64), shared: 0 }
-    }
-
+    /// Does this thread's share.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`].
     #[inline(always)]
-    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+    unsafe fn share<S: Simd>(&self, worker: &Worker<'_>) {
         // SAFETY: rows, heads and blocks stay inside what was bound.
         unsafe {
             let rows_at_once = self.tile_rows::<S>();
@@ -118,19 +159,7 @@ impl<T: KvElement, O: Element, M: Variant> Kernel for Attention<T, O, M> {
             }
         }
     }
-}
 
-/// Keys and values of the blocks of a chunk for one head.
-#[derive(Clone, Copy)]
-struct Chunk<T> {
-    /// First and past-the-last block that hold tokens.
-    first: usize,
-    end: usize,
-    keys: [*const T; CHUNK_BLOCKS],
-    values: [*const T; CHUNK_BLOCKS],
-}
-
-impl<T: KvElement, O: Element, M: Variant> Attention<T, O, M> {
     /// Elements between queries in scratch memory.
     #[inline(always)]
     fn stride(&self) -> usize {
@@ -152,7 +181,7 @@ impl<T: KvElement, O: Element, M: Variant> Attention<T, O, M> {
         // SAFETY: as the caller's.
         let position = unsafe { *self.positions.row(0).add(row) };
         let context = (position.max(0) as usize + 1).min(self.width * BLOCK_TOKENS);
-        self.variant.first_token(context)..context
+        self.sinks.first_token(context)..context
     }
 
     /// Tokens of the chunk at token `start` that `row` sees, counted from there.
@@ -227,7 +256,7 @@ impl<T: KvElement, O: Element, M: Variant> Attention<T, O, M> {
                     S::store(q.add(i * stride + j), x);
                     S::store(sums.add(i * stride + j), S::splat(0.0));
                 }
-                (*maxima.add(i), *totals.add(i)) = self.variant.softmax(h);
+                (*maxima.add(i), *totals.add(i)) = self.sinks.softmax(h);
             }
 
             let all = row..row + rows;

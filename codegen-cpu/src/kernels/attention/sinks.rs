@@ -1,63 +1,66 @@
 //! What some models add to attention: a logit of each head that has no value, and a window.
 
-use crate::kernels::bind::{Binder, Rows};
+use super::Attention;
+use super::tile::KvElement;
+use crate::kernels::bind::{Binder, Kernel, Rows};
+use crate::kernels::element::Element;
+use crate::kernels::simd::Simd;
+use crate::kernels::worker::{Scratch, Worker};
 
 /// Changes to plain causal attention.
-pub(crate) trait Variant: Sized + Send + Sync + 'static {
-    /// Takes the buffers after the positions and the scalars after the strides.
+#[derive(Default)]
+pub(super) struct Sinks {
+    /// A logit for each head.
+    logits: Option<Rows<f32>>,
+    /// Tokens that are seen, 0 for all.
+    window: usize,
+}
+
+impl Sinks {
+    /// Takes the buffer after the positions and the scalar after the strides.
     ///
     /// # Errors
     /// What is wrong with them.
-    fn bind(b: &mut Binder<'_>, heads: usize) -> Result<Self, String>;
+    pub(super) fn bind(b: &mut Binder<'_>, heads: usize) -> Result<Self, String> {
+        let logits = b.input("sinks", 1, heads, heads)?;
+        Ok(Self { logits: Some(logits), window: b.count("window")? })
+    }
 
     /// The first token that is seen from the last of `context` tokens.
-    fn first_token(&self, context: usize) -> usize;
+    #[inline(always)]
+    pub(super) fn first_token(&self, context: usize) -> usize {
+        if self.window == 0 { 0 } else { context.saturating_sub(self.window) }
+    }
 
     /// Maximum and total that the running softmax of `head` begins with.
     ///
     /// # Safety
     /// `head` is one of those bound.
-    unsafe fn softmax(&self, head: usize) -> (f32, f32);
-}
-
-/// Nothing.
-pub(crate) struct Plain;
-
-impl Variant for Plain {
-    fn bind(_: &mut Binder<'_>, _: usize) -> Result<Self, String> {
-        Ok(Self)
-    }
-
     #[inline(always)]
-    fn first_token(&self, _: usize) -> usize {
-        0
-    }
-
-    #[inline(always)]
-    unsafe fn softmax(&self, _: usize) -> (f32, f32) {
-        (f32::NEG_INFINITY, 0.0)
+    pub(super) unsafe fn softmax(&self, head: usize) -> (f32, f32) {
+        match self.logits {
+            // SAFETY: as the caller's.
+            Some(logits) => unsafe { (*logits.row(0).add(head), 1.0) },
+            None => (f32::NEG_INFINITY, 0.0),
+        }
     }
 }
 
-/// A logit for each head, and a window of tokens or, when it is 0, none.
-pub(crate) struct Sinks {
-    logits: Rows<f32>,
-    window: usize,
-}
+/// `sink_attention_{kv}_{out}`.
+pub(crate) struct SinkAttention<T, O>(Attention<T, O>);
 
-impl Variant for Sinks {
-    fn bind(b: &mut Binder<'_>, heads: usize) -> Result<Self, String> {
-        Ok(Self { logits: b.input("sinks", 1, heads, heads)?, window: b.count("window")? })
+impl<T: KvElement, O: Element> Kernel for SinkAttention<T, O> {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        Attention::bind_with(b, Sinks::bind).map(Self)
+    }
+
+    fn scratch<S: Simd>(&self) -> Scratch {
+        self.0.scratch::<S>()
     }
 
     #[inline(always)]
-    fn first_token(&self, context: usize) -> usize {
-        if self.window == 0 { 0 } else { context.saturating_sub(self.window) }
-    }
-
-    #[inline(always)]
-    unsafe fn softmax(&self, head: usize) -> (f32, f32) {
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
         // SAFETY: as the caller's.
-        unsafe { (*self.logits.row(0).add(head), 1.0) }
+        unsafe { self.0.run::<S>(worker) }
     }
 }

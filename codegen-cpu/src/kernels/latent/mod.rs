@@ -2,13 +2,16 @@
 //! and searches them. A memory is `[blocks, block tokens, n]`, row-major: see `KERNELS.md`.
 
 mod attention;
+mod chunk;
 mod pack;
 mod places;
+mod select;
 mod tile;
 mod write;
 
 pub(crate) use attention::LatentAttention;
 pub(crate) use places::{All, Selected};
+pub(crate) use select::SelectKeys;
 pub(crate) use write::PagedWrite;
 
 use super::bind::{Binder, Rows, product};
@@ -75,6 +78,12 @@ impl Tables {
         Ok(Self { sequences: s, rows: t / s, width: w, table, positions })
     }
 
+    /// Places that the table covers.
+    #[inline(always)]
+    fn places(&self) -> usize {
+        self.width * BLOCK_TOKENS
+    }
+
     /// Places that `row` sees.
     ///
     /// # Safety
@@ -83,7 +92,7 @@ impl Tables {
     unsafe fn context(&self, row: usize) -> usize {
         // SAFETY: as the caller's.
         let position = unsafe { *self.positions.row(0).add(row) };
-        (position.max(0) as usize + 1).min(self.width * BLOCK_TOKENS)
+        (position.max(0) as usize + 1).min(self.places())
     }
 
     /// Slot of a place of a sequence in a memory of `blocks` blocks.

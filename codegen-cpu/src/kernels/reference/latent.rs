@@ -28,6 +28,31 @@ pub fn paged_write(x: &[f32], slots: &[i32], n: usize, state: &mut [f32]) {
     }
 }
 
+/// One row of the indexer: the `count` places of `keys [context,D]` with the largest sum over
+/// heads of `weights[h] * relu(scale * q_h . key)` for `q [heads,D]`, the smaller place among
+/// equals; ascending, then -1.
+pub fn select_keys(
+    q: &[f32],
+    weights: &[f32],
+    keys: &[f32],
+    d: usize,
+    scale: f32,
+    count: usize,
+) -> Vec<i32> {
+    let score = |key: &[f32]| -> f64 {
+        let heads = q.chunks(d).zip(weights);
+        let scaled = |q| (dot(q, key) * f64::from(scale)).max(0.0);
+        heads.map(|(q, &weight)| f64::from(weight) * scaled(q)).sum()
+    };
+    let scores: Vec<f64> = keys.chunks(d).map(score).collect();
+    let mut places: Vec<usize> = (0..scores.len()).collect();
+    places.sort_by(|&a, &b| scores[b].partial_cmp(&scores[a]).unwrap_or(std::cmp::Ordering::Equal));
+    places.truncate(count);
+    places.sort_unstable();
+    let places = places.into_iter().map(|place| place as i32);
+    places.chain(std::iter::repeat(-1)).take(count).collect()
+}
+
 /// Sizes of latent attention.
 #[derive(Clone, Copy, Debug)]
 pub struct LatentHeads {

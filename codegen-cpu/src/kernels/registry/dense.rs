@@ -4,7 +4,7 @@
 use super::compiled;
 use super::{Table, choose};
 use crate::device::InstructionSet;
-use crate::kernels::attention::{Attention, Plain};
+use crate::kernels::attention::Attention;
 use crate::kernels::bind::{Binder, Run};
 use crate::kernels::concat::{Concat, Slice};
 use crate::kernels::elementwise::{
@@ -95,8 +95,8 @@ pub(super) const KERNELS: Table = &[
     ("rotary_f32", choose::<Rotary>),
     ("kv_write_f32", choose::<KvWrite<f32>>),
     ("kv_write_bf16", choose::<KvWrite<bf16>>),
-    ("attention_f32_f32", choose::<Attention<f32, f32, Plain>>),
-    ("attention_f32_bf16", choose::<Attention<f32, bf16, Plain>>),
-    ("attention_bf16_f32", choose::<Attention<bf16, f32, Plain>>),
-    ("attention_bf16_bf16", choose::<Attention<bf16, bf16, Plain>>),
+    ("attention_f32_f32", choose::<Attention<f32, f32>>),
+    ("attention_f32_bf16", choose::<Attention<f32, bf16>>),
+    ("attention_bf16_f32", choose::<Attention<bf16, f32>>),
+    ("attention_bf16_bf16", choose::<Attention<bf16, bf16>>),
 ];

@@ -4,11 +4,11 @@
 use super::compiled;
 use super::{Table, choose};
 use crate::device::InstructionSet;
-use crate::kernels::attention::{Attention, Sinks};
+use crate::kernels::attention::SinkAttention;
 use crate::kernels::bind::{Binder, Run};
 use crate::kernels::element::Element;
 use crate::kernels::head_matmul::HeadMatmul;
-use crate::kernels::latent::{All, LatentAttention, PagedWrite, Selected};
+use crate::kernels::latent::{All, LatentAttention, PagedWrite, SelectKeys, Selected};
 use crate::kernels::layer_norm::LayerNorm;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::matmul::Tiled;
@@ -40,10 +40,10 @@ pub(super) const KERNELS: Table = &[
     ("head_matmul_f32_bf16", choose::<HeadProduct<f32, bf16>>),
     ("head_matmul_bf16_f32", bf16_head_matmul::<f32>),
     ("head_matmul_bf16_bf16", bf16_head_matmul::<bf16>),
-    ("sink_attention_f32_f32", choose::<Attention<f32, f32, Sinks>>),
-    ("sink_attention_f32_bf16", choose::<Attention<f32, bf16, Sinks>>),
-    ("sink_attention_bf16_f32", choose::<Attention<bf16, f32, Sinks>>),
-    ("sink_attention_bf16_bf16", choose::<Attention<bf16, bf16, Sinks>>),
+    ("sink_attention_f32_f32", choose::<SinkAttention<f32, f32>>),
+    ("sink_attention_f32_bf16", choose::<SinkAttention<f32, bf16>>),
+    ("sink_attention_bf16_f32", choose::<SinkAttention<bf16, f32>>),
+    ("sink_attention_bf16_bf16", choose::<SinkAttention<bf16, bf16>>),
     ("latent_attention_f32_f32", choose::<LatentAttention<f32, f32, All>>),
     ("latent_attention_f32_bf16", choose::<LatentAttention<f32, bf16, All>>),
     ("latent_attention_bf16_f32", choose::<LatentAttention<bf16, f32, All>>),
@@ -52,6 +52,8 @@ pub(super) const KERNELS: Table = &[
     ("sparse_latent_attention_f32_bf16", choose::<LatentAttention<f32, bf16, Selected>>),
     ("sparse_latent_attention_bf16_f32", choose::<LatentAttention<bf16, f32, Selected>>),
     ("sparse_latent_attention_bf16_bf16", choose::<LatentAttention<bf16, bf16, Selected>>),
+    ("select_keys_f32", choose::<SelectKeys<f32>>),
+    ("select_keys_bf16", choose::<SelectKeys<bf16>>),
     ("paged_write_f32", choose::<PagedWrite<f32>>),
     ("paged_write_bf16", choose::<PagedWrite<bf16>>),
 ];

@@ -45,6 +45,15 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
                 .ints(&[selected.dim(1), stride(selected)])
                 .named(format!("sparse_latent_attention_{}_{}", float(latent)?, float(out)?))
         }
+        (Op::SelectKeys { keys, scale }, [q, weights, state, table, _])
+            if is_f32(&[q, weights]) =>
+        {
+            call.ints(&[q.dim(0), table.dim(0), table.dim(1), q.dim(1), q.dim(2), state.dim(1)])
+                .ints(&[*keys])
+                .float(*scale)
+                .ints(&[stride(q), stride(weights), stride(out)])
+                .named(format!("select_keys_{}", float(state)?))
+        }
         (Op::PagedWrite {}, [state, x, _]) if is_f32(&[x]) => {
             let args = Call { args: [1, 2, 0].map(Arg::Operand).to_vec(), scalars: vec![] };
             args.ints(&[x.dim(0), x.dim(1), state.dim(1), stride(x)])

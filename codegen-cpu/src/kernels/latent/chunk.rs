@@ -1,0 +1,285 @@
+//! What a work item of latent attention does with its queries and with each chunk of places. It
+//! depends on neither the output nor the choice of places, so that it is compiled once for all.
+
+use super::pack::{self, Parts};
+use super::tile::{CHUNK, Mix, Scores, WIDTH};
+use super::{Paged, Tables};
+use crate::kernels::bind::Rows;
+use crate::kernels::element::Element;
+use crate::kernels::exp::exp;
+use crate::kernels::matmul::{Product, Weight};
+use crate::kernels::simd::{LANES, Simd, Vectorised};
+use std::ops::Range;
+
+/// Queries and memories of latent attention.
+pub(super) struct Inputs<T> {
+    pub(super) tables: Tables,
+    pub(super) heads: usize,
+    /// Elements of a latent and of a rotated key.
+    pub(super) c: usize,
+    pub(super) r: usize,
+    pub(super) scale: f32,
+    pub(super) q_latent: Rows<f32>,
+    pub(super) q_rope: Rows<f32>,
+    pub(super) latent: Paged<T>,
+    pub(super) rope: Paged<T>,
+}
+
+/// Some heads of some rows of a sequence, at most [`WIDTH`] queries: query `i` is head `head + i %
+/// heads` of row `row + i / heads`.
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    pub(super) sequence: usize,
+    pub(super) row: usize,
+    pub(super) rows: usize,
+    pub(super) head: usize,
+    pub(super) heads: usize,
+}
+
+impl Item {
+    #[inline(always)]
+    pub(super) fn queries(&self) -> usize {
+        self.rows * self.heads
+    }
+}
+
+/// Working memory of an item.
+pub(super) struct Space<X> {
+    /// Packed queries.
+    queries: *mut X,
+    /// Rows of a chunk, latent then rotated key.
+    keys: *mut X,
+    /// Latents of a chunk in strips, and the last group of a row whose places end inside one.
+    values: *mut X,
+    tail: *mut X,
+    weights: *mut X,
+    scores: *mut f32,
+    /// Sums `[strips][queries][WIDTH]`.
+    pub(super) sums: *mut f32,
+    maxima: *mut f32,
+    pub(super) totals: *mut f32,
+    factors: *mut f32,
+}
+
+impl<T: Weight> Inputs<T> {
+    /// Strips of columns of the values.
+    #[inline(always)]
+    fn strips(&self) -> usize {
+        self.c.div_ceil(WIDTH)
+    }
+
+    /// Elements between rows of a chunk; a whole number of strips, so that none needs an end.
+    #[inline(always)]
+    fn stride(&self) -> usize {
+        (self.c + self.r).max(self.strips() * WIDTH).next_multiple_of(LANES) + LANES
+    }
+
+    /// Where the parts of the working memory at `start` lie, and how many bytes they take.
+    #[inline(always)]
+    pub(super) fn space<P: Product>(&self, start: *mut u8) -> (Space<P::X>, usize) {
+        let mut parts = Parts::new(start);
+        let columns = self.strips() * WIDTH;
+        let space = Space {
+            queries: parts.take((self.c + self.r) * WIDTH),
+            keys: parts.take(CHUNK * self.stride()),
+            values: parts.take(columns * CHUNK),
+            tail: parts.take(columns * P::GROUP),
+            weights: parts.take(CHUNK * WIDTH),
+            scores: parts.take(CHUNK * WIDTH),
+            sums: parts.take(columns * WIDTH),
+            maxima: parts.take(WIDTH),
+            totals: parts.take(WIDTH),
+            factors: parts.take(WIDTH),
+        };
+        (space, parts.bytes())
+    }
+}
+
+/// Packs the queries of an item and clears its sums.
+///
+/// Its conditions: sequence, rows and heads were bound, working memory is as large as
+/// [`Inputs::space`] says.
+pub(super) struct Begin<'a, T, P: Product> {
+    pub(super) inputs: &'a Inputs<T>,
+    pub(super) space: &'a Space<P::X>,
+    pub(super) item: Item,
+}
+
+impl<T: Weight, P: Product<X: Element>> Vectorised for Begin<'_, T, P> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { inputs, space, item } = self;
+        let (c, r, queries) = (inputs.c, inputs.r, item.queries());
+        // SAFETY: as for `Begin`.
+        unsafe {
+            for lane in 0..queries {
+                let (row, head) = (item.row + lane / item.heads, item.head + lane % item.heads);
+                let (latent, rope) = (inputs.q_latent.row(row), inputs.q_rope.row(row));
+                let (to, scale) = (space.queries, inputs.scale);
+                pack::query::<S, P>(latent.add(head * c), c, scale, to, 0, lane);
+                pack::query::<S, P>(rope.add(head * r), r, scale, to, c, lane);
+            }
+            for lane in queries..queries.next_multiple_of(LANES) {
+                pack::no_query::<P>(space.queries, (c + r) / P::GROUP, lane);
+            }
+            space.sums.write_bytes(0, queries * inputs.strips() * WIDTH);
+            for lane in 0..WIDTH {
+                *space.maxima.add(lane) = f32::NEG_INFINITY;
+                *space.totals.add(lane) = 0.0;
+            }
+        }
+    }
+}
+
+/// One step of the running softmax of all queries over up to [`CHUNK`] places.
+///
+/// Its conditions are those of [`Begin`], which came before; the table covers the places.
+pub(super) struct Step<'a, T, P: Product> {
+    pub(super) inputs: &'a Inputs<T>,
+    pub(super) space: &'a Space<P::X>,
+    pub(super) item: Item,
+    /// Places of the first row. With more rows these are all, from the number of `start` on.
+    pub(super) places: &'a [usize],
+    pub(super) start: usize,
+}
+
+impl<T: Weight, P: Product<X: Element>> Vectorised for Step<'_, T, P> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { inputs, space, item, places, start } = &self;
+        let count = places.len();
+        // SAFETY: as for `Step`.
+        unsafe {
+            self.load::<S>();
+            Scores::<P> {
+                keys: space.keys,
+                stride: inputs.stride(),
+                queries: space.queries,
+                groups: (inputs.c + inputs.r) / P::GROUP,
+                scores: space.scores,
+            }
+            .compute::<S>(count, item.queries().div_ceil(LANES));
+            // How many of the places a row sees.
+            let seen = |r: usize| match item.rows {
+                1 => count,
+                _ => inputs.tables.context(item.row + r).saturating_sub(*start).min(count),
+            };
+            for r in 0..item.rows {
+                for place in seen(r)..count.next_multiple_of(P::GROUP) {
+                    let row = space.scores.add(place * WIDTH + r * item.heads);
+                    std::slice::from_raw_parts_mut(row, item.heads).fill(f32::NEG_INFINITY);
+                }
+            }
+            for vector in 0..item.queries().div_ceil(LANES) {
+                self.soften::<S>(vector * LANES);
+            }
+            // The last rows that see all places go together.
+            let apart = (0..item.rows).rev().find(|&r| seen(r) < count).map_or(0, |r| r + 1);
+            for r in 0..apart {
+                self.mix::<S>(seen(r), r * item.heads..(r + 1) * item.heads);
+            }
+            self.mix::<S>(count, apart * item.heads..item.queries());
+        }
+    }
+}
+
+impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
+    /// Reads the rows of the places.
+    ///
+    /// # Safety
+    /// As for [`Step`].
+    #[inline(always)]
+    unsafe fn load<S: Simd>(&self) {
+        let Self { inputs, space, item, places, .. } = self;
+        let (stride, Inputs { c, r, latent, rope, .. }) = (inputs.stride(), inputs);
+        // SAFETY: as the caller's.
+        unsafe {
+            for (i, &place) in places.iter().enumerate() {
+                let slot = |blocks| inputs.tables.slot(item.sequence, place, blocks);
+                let to = space.keys.add(i * stride);
+                pack::row::<S, T, P::X>(latent.row(slot(latent.blocks)), to, *c);
+                pack::row::<S, T, P::X>(rope.row(slot(rope.blocks)), to.add(*c), *r);
+            }
+            for strip in 0..inputs.strips() {
+                let keys = space.keys.add(strip * WIDTH);
+                let to = space.values.add(strip * WIDTH * CHUNK);
+                for g in 0..places.len() / P::GROUP {
+                    let rows = keys.add(g * P::GROUP * stride);
+                    let to = to.add(g * WIDTH * P::GROUP);
+                    pack::group::<P, WIDTH>(rows, stride, P::GROUP, to);
+                }
+            }
+        }
+    }
+
+    /// Turns the scores of a vector of queries, from `lane` on, into weights under the new maxima,
+    /// and updates maxima, totals and the factors of what was summed before.
+    ///
+    /// # Safety
+    /// As for [`Step`].
+    #[inline(always)]
+    unsafe fn soften<S: Simd>(&self, lane: usize) {
+        let (space, count) = (self.space, self.places.len());
+        // SAFETY: as the caller's.
+        unsafe {
+            let scores = space.scores.add(lane);
+            let before = S::load(space.maxima.add(lane));
+            let mut now = before;
+            for place in 0..count {
+                now = S::max(now, S::load(scores.add(place * WIDTH)));
+            }
+            let factor = exp::<S>(S::sub(before, now));
+            let mut total = S::mul(S::load(space.totals.add(lane)), factor);
+            for group in 0..count.div_ceil(P::GROUP) {
+                // Sums and total use the same, rounded weights.
+                let mut weights = [[<P::X as Element>::ZERO; LANES]; 2];
+                for (i, weights) in weights.iter_mut().enumerate().take(P::GROUP) {
+                    let score = S::load(scores.add((group * P::GROUP + i) * WIDTH));
+                    P::X::store::<S>(weights.as_mut_ptr(), exp::<S>(S::sub(score, now)));
+                    total = S::add(total, P::X::load::<S>(weights.as_ptr()));
+                }
+                let to = space.weights.add((group * WIDTH + lane) * P::GROUP);
+                pack::group::<P, LANES>(weights.as_ptr().cast(), LANES, P::GROUP, to);
+            }
+            S::store(space.maxima.add(lane), now);
+            S::store(space.totals.add(lane), total);
+            S::store(space.factors.add(lane), factor);
+        }
+    }
+
+    /// Adds the weighted values of the first `places` places to the sums of some queries.
+    ///
+    /// # Safety
+    /// As for [`Step`].
+    #[inline(always)]
+    unsafe fn mix<S: Simd>(&self, places: usize, some: Range<usize>) {
+        if places == 0 || some.is_empty() {
+            return;
+        }
+        let Self { inputs, space, item, .. } = self;
+        let (left, stride) = (places % P::GROUP, inputs.stride());
+        for strip in 0..inputs.strips() {
+            // SAFETY: as the caller's.
+            unsafe {
+                let tail = space.tail.add(strip * WIDTH * P::GROUP);
+                if left > 0 {
+                    let keys = space.keys.add((places - left) * stride + strip * WIDTH);
+                    pack::group::<P, WIDTH>(keys, stride, left, tail);
+                }
+                Mix::<P> {
+                    values: space.values.add(strip * WIDTH * CHUNK),
+                    tail,
+                    weights: space.weights,
+                    places,
+                    sums: space.sums.add(strip * WIDTH * item.queries()),
+                    factors: space.factors,
+                }
+                .accumulate::<S>(some.clone());
+            }
+        }
+    }
+}
