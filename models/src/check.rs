@@ -3,11 +3,19 @@
 use crate::{
     checkpoint::Ignored,
     error::{ModelError, TensorProblem},
+    expected::{
+        Part,
+        names::{ABSORBED, HEAD},
+    },
     files::Opened,
-    quant::{Expected, Use, View},
+    quant::{Expected, Quantization, Use, View, expand},
     source::SafetensorsSource,
 };
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+use tensor::{DType, TensorInfo};
 
 /// Compares tensors that are expected with those that are stored, and collects what is wrong.
 pub(crate) struct Check<'a> {
@@ -25,7 +33,49 @@ pub(crate) struct Sound {
     pub(crate) parameters: BTreeSet<String>,
 }
 
+impl Sound {
+    /// What `expected` would hold if it were stored; `config` says that it would.
+    pub(crate) fn promised(config: &Path, expected: &[Expected]) -> Self {
+        let parameters = expected.iter().filter(|e| e.used == Use::Parameter);
+        Self {
+            parameters: parameters.map(|e| e.name.clone()).collect(),
+            source: SafetensorsSource::promised(
+                config,
+                expected.iter().filter_map(Expected::usual),
+            ),
+        }
+    }
+
+    /// The parameters among the tensors.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.source.tensors().filter(|t| self.parameters.contains(&t.name))
+    }
+}
+
 impl<'a> Check<'a> {
+    /// Checks what `parts` call for under `quantization` and returns those tensors that are used.
+    ///
+    /// # Errors
+    /// [`ModelError`] when a tensor that must hold zeros cannot be read.
+    pub(crate) fn parts(
+        &mut self,
+        quantization: &Quantization,
+        parts: Vec<Part>,
+    ) -> Result<Sound, ModelError> {
+        let stored = &self.opened.stored;
+        let is_fp8 = |name: &str| {
+            stored.get(name).is_some_and(|(_, tensor)| tensor.dtype == Ok(DType::F8E4M3))
+        };
+        let (expected, undescribed) = expand(quantization, parts, is_fp8);
+        let sound = self.tensors(expected)?;
+        self.problems.extend(unusable(&sound.source));
+        for name in undescribed {
+            self.seen.insert(name.clone());
+            self.problems.push(TensorProblem::Undescribed { name });
+        }
+        Ok(sound)
+    }
+
     pub(crate) fn new(opened: &'a Opened) -> Self {
         Self { opened, seen: BTreeSet::new(), problems: Vec::new(), ignored: Vec::new() }
     }
@@ -109,4 +159,34 @@ fn not_zero(opened: &Opened, names: &[&str]) -> Result<Vec<TensorProblem>, Model
         problems.extend((!zero).then(|| TensorProblem::NotZero { name: name.to_owned() }));
     }
     Ok(problems)
+}
+
+/// Tensors that are quantised soundly, and not in a way that the model can use.
+fn unusable(source: &SafetensorsSource) -> Vec<TensorProblem> {
+    let mut problems = Vec::new();
+    let mut first: BTreeMap<String, DType> = BTreeMap::new();
+    for TensorInfo { name, dtype, .. } in source.tensors() {
+        let expert = expert_free(name);
+        let prefix = name.strip_suffix(".deq_scale");
+        if prefix.is_some_and(|p| expert.is_some() || p == HEAD || p.ends_with(ABSORBED)) {
+            problems.push(TensorProblem::Static { name: name.clone() });
+        }
+        let Some(expert) = expert else { continue };
+        let first = *first.entry(expert).or_insert(*dtype);
+        if first != *dtype {
+            let (name, found) = (name.clone(), *dtype);
+            problems.push(TensorProblem::MixedExperts { name, found, first });
+        }
+        if name.ends_with(".bias") {
+            problems.push(TensorProblem::ExpertBias { name: name.clone() });
+        }
+    }
+    problems
+}
+
+/// `name` without the number of the expert that it belongs to.
+fn expert_free(name: &str) -> Option<String> {
+    let (before, after) = name.split_once(".experts.")?;
+    let (number, part) = after.split_once('.')?;
+    number.parse::<u64>().ok().map(|_| format!("{before}.{part}"))
 }

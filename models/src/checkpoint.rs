@@ -4,11 +4,10 @@ use crate::{
     check::{Check, Sound},
     config::{Config, shared::take_eos},
     error::{ModelError, STORED, TensorProblem},
-    expected::names::{ABSORBED, HEAD},
     fields::Fields,
     files::Opened,
     info::ModelInfo,
-    quant::{Description, Expected, Published, Quantization, Use, expand, usually_fp8},
+    quant::{Description, Published, Quantization, expand, usually_fp8},
     source::SafetensorsSource,
 };
 use std::{
@@ -25,6 +24,9 @@ pub struct Checkpoint {
     info: ModelInfo,
     source: SafetensorsSource,
     ignored: Vec<Ignored>,
+    quantization: Quantization,
+    /// What the files store; `None` where only a configuration was opened.
+    opened: Option<Opened>,
 }
 
 /// A stored tensor that the model does not use.
@@ -56,7 +58,9 @@ impl Checkpoint {
         let described = matches!(quantization, Quantization::Described(_));
         let opened = Opened::read(dir, described)?;
         let (sound, ignored) = check(dir, &config, &quantization, &opened)?;
-        Ok(Self::new(dir.to_owned(), name_of(dir), config, eos_token_ids, sound, ignored))
+        let name = name_of(dir);
+        let made = Self::new(dir.to_owned(), name, config, eos_token_ids, sound, quantization);
+        Ok(Self { ignored, opened: Some(opened), ..made })
     }
 
     /// A model without weights: what `config.json` at `path`, or in the directory `path`, says, with
@@ -75,13 +79,9 @@ impl Checkpoint {
         let name = stem.filter(|_| !path.is_dir()).unwrap_or_else(|| name_of(&dir));
         let quantization = Quantization::Published(config.published);
         let (expected, _) = expand(&quantization, config.parts(), usually_fp8);
-        let parameters = expected.iter().filter(|e| e.used == Use::Parameter);
-        let parameters = parameters.map(|e| e.name.clone()).collect();
-        let source =
-            SafetensorsSource::promised(&file, expected.iter().filter_map(Expected::usual));
-        let sound = Sound { source, parameters };
+        let sound = Sound::promised(&file, &expected);
         let eos_token_ids = config.eos_token_ids.clone();
-        Ok(Self::new(dir, name, config, eos_token_ids, sound, Vec::new()))
+        Ok(Self::new(dir, name, config, eos_token_ids, sound, quantization))
     }
 
     fn new(
@@ -89,10 +89,10 @@ impl Checkpoint {
         name: String,
         config: Config,
         eos_token_ids: Vec<u32>,
-        Sound { source, parameters }: Sound,
-        ignored: Vec<Ignored>,
+        sound: Sound,
+        quantization: Quantization,
     ) -> Self {
-        let counted = || source.tensors().filter(|t| parameters.contains(&t.name));
+        let counted = || sound.counted();
         let info = ModelInfo {
             name,
             model_type: config.model_type.to_owned(),
@@ -106,7 +106,8 @@ impl Checkpoint {
             parameters: counted().map(elements).sum(),
             dtype: commonest_float(counted()),
         };
-        Self { dir, config, info, source, ignored }
+        let Sound { source, .. } = sound;
+        Self { dir, config, info, source, ignored: Vec::new(), quantization, opened: None }
     }
 
     /// The directory it was read from.
@@ -129,6 +130,16 @@ impl Checkpoint {
         &self.source
     }
 
+    /// How its tensors are quantised.
+    pub(crate) fn quantization(&self) -> &Quantization {
+        &self.quantization
+    }
+
+    /// What its files store; `None` where only a configuration was opened.
+    pub(crate) fn opened(&self) -> Option<&Opened> {
+        self.opened.as_ref()
+    }
+
     /// Stored tensors that the model does not use, in the order of their names.
     pub fn ignored(&self) -> &[Ignored] {
         &self.ignored
@@ -146,7 +157,7 @@ fn eos_of_generation(dir: &Path, config: &Config) -> Result<Option<Vec<u32>>, Mo
 }
 
 /// What the checkpoint in `dir` says about its own quantisation.
-fn quantization(dir: &Path, config: &Config) -> Result<Quantization, ModelError> {
+pub(crate) fn quantization(dir: &Path, config: &Config) -> Result<Quantization, ModelError> {
     match (Description::read(dir)?, config.published) {
         (None, published) => Ok(Quantization::Published(published)),
         (Some(description), Published::Float) => Ok(Quantization::Described(description)),
@@ -163,16 +174,9 @@ fn check(
     quantization: &Quantization,
     opened: &Opened,
 ) -> Result<(Sound, Vec<Ignored>), ModelError> {
-    let is_fp8 = |name: &str| {
-        opened.stored.get(name).is_some_and(|(_, stored)| stored.dtype == Ok(DType::F8E4M3))
-    };
-    let (expected, undescribed) = expand(quantization, config.parts(), is_fp8);
     let mut check = Check::new(opened);
-    let problem = |name| TensorProblem::Undescribed { name };
-    check.problems.extend(undescribed.iter().cloned().map(problem));
-    let sound = check.tensors(expected)?;
-    check.problems.extend(unusable(&sound.source));
-    for name in check.unseen().into_iter().filter(|n| !undescribed.contains(n)) {
+    let sound = check.parts(quantization, config.parts())?;
+    for name in check.unseen() {
         match config.ignorable(&name) {
             Some(reason) => check.ignored.push(Ignored { name, reason }),
             None => check.problems.push(TensorProblem::Unused { name }),
@@ -184,36 +188,6 @@ fn check(
     }
     ignored.sort_by(|a, b| a.name.cmp(&b.name));
     Ok((sound, ignored))
-}
-
-/// Tensors that are quantised soundly, and not in a way that the model can use.
-fn unusable(source: &SafetensorsSource) -> Vec<TensorProblem> {
-    let mut problems = Vec::new();
-    let mut first: BTreeMap<String, DType> = BTreeMap::new();
-    for TensorInfo { name, dtype, .. } in source.tensors() {
-        let expert = expert_free(name);
-        let prefix = name.strip_suffix(".deq_scale");
-        if prefix.is_some_and(|p| expert.is_some() || p == HEAD || p.ends_with(ABSORBED)) {
-            problems.push(TensorProblem::Static { name: name.clone() });
-        }
-        let Some(expert) = expert else { continue };
-        let first = *first.entry(expert).or_insert(*dtype);
-        if first != *dtype {
-            let (name, found) = (name.clone(), *dtype);
-            problems.push(TensorProblem::MixedExperts { name, found, first });
-        }
-        if name.ends_with(".bias") {
-            problems.push(TensorProblem::ExpertBias { name: name.clone() });
-        }
-    }
-    problems
-}
-
-/// `name` without the number of the expert that it belongs to.
-fn expert_free(name: &str) -> Option<String> {
-    let (before, after) = name.split_once(".experts.")?;
-    let (number, part) = after.split_once('.')?;
-    number.parse::<u64>().ok().map(|_| format!("{before}.{part}"))
 }
 
 fn name_of(dir: &Path) -> String {

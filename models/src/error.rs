@@ -120,6 +120,16 @@ pub enum ModelError {
         /// The description.
         path: PathBuf,
     },
+    /// A head trained on states that its target does not have.
+    #[error(
+        "{dir} reads hidden states, and those of the model it drafts for were rotated before \
+         quantising (`optional.quarot.rotation_map`); use weights that were not",
+        dir = dir.display()
+    )]
+    RotatedTarget {
+        /// The directory of the head.
+        dir: PathBuf,
+    },
     /// A tensor that must be looked at could not be read.
     #[error(transparent)]
     Weight(#[from] WeightError),

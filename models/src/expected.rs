@@ -2,7 +2,7 @@
 
 use crate::config::{
     Attention, Config, DeltaAttention, ExpertForm, Experts, FeedForward, FullAttention, Gated,
-    LatentAttention, Linear,
+    LatentAttention, Layer, Linear,
 };
 
 /// Names of tensors, spelled once for the loader and the builder.
@@ -167,6 +167,28 @@ impl Parts<'_> {
     }
 }
 
+/// Adds what the layer stored under `prefix` is made of. Its attention reads `inputs` channels.
+pub(crate) fn layer_parts(
+    prefix: String,
+    layer: &Layer,
+    inputs: u64,
+    hidden: u64,
+    all: &mut Vec<Part>,
+) {
+    let mut parts = Parts { prefix, all };
+    parts.norm(names::ATTENTION_NORM, hidden);
+    match &layer.attention {
+        Attention::Full(a) => parts.full_attention(a, inputs, hidden),
+        Attention::Latent(a) => parts.latent_attention(a, hidden),
+        Attention::Delta(a) => parts.delta_attention(a, hidden),
+    }
+    parts.norm(names::FEED_FORWARD_NORM, hidden);
+    match &layer.feed_forward {
+        FeedForward::Dense(gated) => parts.gated("mlp", gated, hidden),
+        FeedForward::Experts(experts) => parts.experts(experts, hidden),
+    }
+}
+
 impl Config {
     /// Everything that the model is made of, a tied head once.
     pub(crate) fn parts(&self) -> Vec<Part> {
@@ -180,18 +202,7 @@ impl Config {
             all.push(Part::Linear { prefix: names::HEAD.to_owned(), linear });
         }
         for (i, layer) in self.layers.iter().enumerate() {
-            let mut parts = Parts { prefix: names::layer(i), all: &mut all };
-            parts.norm(names::ATTENTION_NORM, h);
-            match &layer.attention {
-                Attention::Full(a) => parts.full_attention(a, h, h),
-                Attention::Latent(a) => parts.latent_attention(a, h),
-                Attention::Delta(a) => parts.delta_attention(a, h),
-            }
-            parts.norm(names::FEED_FORWARD_NORM, h);
-            match &layer.feed_forward {
-                FeedForward::Dense(gated) => parts.gated("mlp", gated, h),
-                FeedForward::Experts(experts) => parts.experts(experts, h),
-            }
+            layer_parts(names::layer(i), layer, h, h, &mut all);
         }
         all
     }

@@ -10,6 +10,7 @@ mod build;
 mod check;
 mod checkpoint;
 mod config;
+pub mod draft;
 mod error;
 mod expected;
 mod family;
@@ -21,7 +22,7 @@ mod quant;
 mod rope;
 mod source;
 
-pub use build::{BuildOptions, Precision, build};
+pub use build::{BuildOptions, Precision, build, build_capturing};
 pub use checkpoint::{Checkpoint, Ignored};
 pub use config::{
     Attention, Config, DeltaAttention, ExpertForm, Experts, FeedForward, FullAttention, Gated,

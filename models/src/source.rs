@@ -18,21 +18,20 @@ use tensor::{TensorInfo, WeightError, WeightSource};
 /// matrices, MXFP4 blocks `mxfp4` tensors, bit patterns in 64-bit integers `f32`.
 #[derive(Debug)]
 pub struct SafetensorsSource {
-    files: Arc<Vec<(PathBuf, File)>>,
     tensors: BTreeMap<String, Place>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Place {
     info: TensorInfo,
     view: View,
     bytes: Bytes,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Bytes {
-    /// From `offset` of a file on.
-    Stored { file: usize, offset: u64 },
+    /// From `offset` of one of `files` on.
+    Stored { files: Arc<Vec<(PathBuf, File)>>, file: usize, offset: u64 },
     /// Nowhere: only this configuration says that they exist.
     Promised(PathBuf),
 }
@@ -49,14 +48,12 @@ impl SafetensorsSource {
             let stored_type = *stored.dtype.as_ref().ok()?;
             let (dtype, dims) = view.of(stored_type, &stored.dims)?;
             let view = if dtype == stored_type { View::Plain } else { view };
-            let bytes = Bytes::Stored { file: *file, offset: stored.offset };
+            let files = Arc::clone(&opened.files);
+            let bytes = Bytes::Stored { files, file: *file, offset: stored.offset };
             let info = TensorInfo { name: name.to_owned(), dtype, dims };
             Some((name.to_owned(), Place { info, view, bytes }))
         };
-        Self {
-            files: Arc::clone(&opened.files),
-            tensors: used.into_iter().filter_map(place).collect(),
-        }
+        Self { tensors: used.into_iter().filter_map(place).collect() }
     }
 
     /// Tensors that only the configuration at `config` promises; reading one is an error.
@@ -65,7 +62,23 @@ impl SafetensorsSource {
             let bytes = Bytes::Promised(config.to_owned());
             (info.name.clone(), Place { info, view: View::Plain, bytes })
         };
-        Self { files: Arc::default(), tensors: infos.into_iter().map(place).collect() }
+        Self { tensors: infos.into_iter().map(place).collect() }
+    }
+
+    /// The same tensors with `prefix` before their names.
+    pub(crate) fn renamed(self, prefix: &str) -> Self {
+        let rename = |(name, mut place): (String, Place)| {
+            let name = format!("{prefix}{name}");
+            place.info.name.clone_from(&name);
+            (name, place)
+        };
+        Self { tensors: self.tensors.into_iter().map(rename).collect() }
+    }
+
+    /// Adds those tensors of `other` whose names `wanted` picks.
+    pub(crate) fn borrow_from(&mut self, other: &Self, wanted: impl Fn(&str) -> bool) {
+        let picked = other.tensors.iter().filter(|(name, _)| wanted(name));
+        self.tensors.extend(picked.map(|(name, place)| (name.clone(), place.clone())));
     }
 
     /// Every tensor the model uses, in the order of their names.
@@ -100,8 +113,8 @@ impl SafetensorsSource {
     fn raw(&self, place: &Place, start: u64, out: &mut [u8]) -> Result<(), WeightError> {
         let name = place.info.name.clone();
         match &place.bytes {
-            Bytes::Stored { file, offset } => {
-                let (path, file) = &self.files[*file];
+            Bytes::Stored { files, file, offset } => {
+                let (path, file) = &files[*file];
                 file.read_exact_at(out, offset + start).map_err(|source| WeightError::Io {
                     name,
                     file: path.display().to_string(),

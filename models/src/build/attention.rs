@@ -32,7 +32,7 @@ impl Builder<'_> {
     }
 
     /// Softmax attention of the normalised rows `x`, output projection included.
-    fn full_attention(
+    pub(super) fn full_attention(
         &mut self,
         place: &Place,
         a: &FullAttention,

@@ -149,6 +149,11 @@ impl Builder<'_> {
     /// Logits `f32[T,V]` of normalised rows.
     pub(super) fn head(&mut self, normed: ValueId) -> ValueId {
         let prefix = if self.config.tied { "model.embed_tokens" } else { names::HEAD };
+        self.head_of(prefix, normed)
+    }
+
+    /// Logits `f32[T,V]` of normalised rows by the matrix stored under `prefix`.
+    pub(super) fn head_of(&mut self, prefix: &str, normed: ValueId) -> ValueId {
         let matrix = self.matrix(prefix);
         self.op(Op::Matmul { out: DType::F32 }, &[normed, matrix], "logits")
     }

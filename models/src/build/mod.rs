@@ -1,8 +1,10 @@
 //! A decoder as primitive ops: `@decode`, `@prefill` and `@head`.
 
 mod attention;
+mod capture;
 mod codes;
 mod delta;
+pub(crate) mod draft;
 mod experts;
 mod feed_forward;
 mod latent;
@@ -14,6 +16,7 @@ mod step;
 use crate::{
     checkpoint::Checkpoint,
     config::{Attention, Config},
+    draft::Capture,
     expected::names,
     source::SafetensorsSource,
 };
@@ -77,39 +80,65 @@ pub struct BuildOptions {
 /// # Panics
 /// When an element type in `options` is not floating point or `kv_block_tokens` is 0.
 pub fn build(checkpoint: &Checkpoint, options: &BuildOptions) -> Module {
+    module(checkpoint, options, None)
+}
+
+/// [`build`], with what a draft reads: `@decode` and `@prefill` take one more state at the end,
+/// `features [R,F]` of the activation type, store the values `capture` of their `T` rows in its
+/// first rows, and return it last.
+///
+/// # Panics
+/// As [`build`], and when `capture` names a layer that the model does not have.
+pub fn build_capturing(
+    checkpoint: &Checkpoint,
+    options: &BuildOptions,
+    capture: &Capture,
+) -> Module {
+    module(checkpoint, options, Some(capture))
+}
+
+fn module(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Capture>) -> Module {
+    check_options(options);
+    Module {
+        funcs: vec![
+            decode(checkpoint, options, capture),
+            prefill(checkpoint, options, capture),
+            head(checkpoint, options),
+        ],
+    }
+}
+
+fn check_options(options: &BuildOptions) {
     let Precision { weights, activations } = options.precision;
     assert!(
         [weights, activations, options.kv_dtype].iter().all(|t| t.is_float()),
         "a model is built in floating point, not {options:?}"
     );
     assert!(options.kv_block_tokens > 0, "a cache block holds tokens");
-    Module {
-        funcs: vec![
-            decode(checkpoint, options),
-            prefill(checkpoint, options),
-            head(checkpoint, options),
-        ],
-    }
 }
 
-fn decode(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
+fn decode(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Capture>) -> Func {
     let mut b = Builder::new("decode", checkpoint, options);
     let mut step = b.step_params(Dim::sym("T"));
+    let features = b.features_param(capture);
     let x = b.layers(&mut step);
     let mut results = b.final_norm_and_head(x);
     results.extend(step.states.values());
+    results.extend(features.map(|state| b.capture(state, capture, x)));
     b.f.set_results(results);
     b.f
 }
 
-fn prefill(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
+fn prefill(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Capture>) -> Func {
     let mut b = Builder::new("prefill", checkpoint, options);
     let mut step = b.step_params(Dim::Const(1));
     let hidden = b.hidden_param();
+    let features = b.features_param(capture);
     let x = b.layers(&mut step);
     let hidden = b.op(Op::StoreRows {}, &[hidden, x], "hidden.out");
     let mut results: Vec<ValueId> = step.states.values().collect();
     results.push(hidden);
+    results.extend(features.map(|state| b.capture(state, capture, x)));
     b.f.set_results(results);
     b.f
 }
@@ -132,6 +161,8 @@ struct Builder<'a> {
     options: &'a BuildOptions,
     /// Weights in the types they were asked for, so that a tied head reuses the embedding's cast.
     casts: BTreeMap<(ValueId, DType), ValueId>,
+    /// The residual stream before the first layer and after each.
+    residuals: Vec<ValueId>,
 }
 
 /// A layer under construction: where its tensors are stored, what its values are called.
@@ -168,6 +199,7 @@ impl<'a> Builder<'a> {
             source: checkpoint.source(),
             options,
             casts: BTreeMap::new(),
+            residuals: Vec::new(),
         }
     }
 
@@ -236,10 +268,12 @@ impl<'a> Builder<'a> {
         if self.config.layers.iter().any(|l| !matches!(l.attention, Attention::Delta(_))) {
             self.rope_table(step);
         }
+        self.residuals.push(x);
         for (layer, spec) in self.config.layers.iter().enumerate() {
             let place = Place::layer(layer);
             x = self.attention(&place, &spec.attention, x, step);
             x = self.feed_forward(&place, &spec.feed_forward, x);
+            self.residuals.push(x);
         }
         x
     }

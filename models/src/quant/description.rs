@@ -35,6 +35,7 @@ const KINDS: [(&str, Kind); 4] = [
 pub(crate) struct Description {
     path: PathBuf,
     kinds: BTreeMap<String, Kind>,
+    rotated: bool,
 }
 
 impl Description {
@@ -58,7 +59,7 @@ impl Description {
         fields.opt_text("version")?;
         // Who made it, and how; rotations of whole weights are already in them.
         fields.opt_object("metadata")?;
-        fields.opt_object("optional")?;
+        let rotated = takes_rotation(&mut fields)?;
         // Scales are per row in all supported types; the older two-stage 4-bit files have groups.
         fields.only("group_size", &json!(0))?;
         let path = fields.path().to_owned();
@@ -72,7 +73,7 @@ impl Description {
             }
         }
         fields.finish(&[])?;
-        Ok(Self { path, kinds })
+        Ok(Self { path, kinds, rotated })
     }
 
     /// The type of tensor `name`, if it is described.
@@ -80,10 +81,23 @@ impl Description {
         self.kinds.get(name).copied()
     }
 
+    /// Whether all states were rotated before quantising.
+    pub(crate) fn is_rotated(&self) -> bool {
+        self.rotated
+    }
+
     /// The file, for errors.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Takes `optional` and says whether it names a rotation of the residual stream.
+fn takes_rotation(fields: &mut Fields) -> Result<bool, ModelError> {
+    let Some(mut optional) = fields.opt_object("optional")? else { return Ok(false) };
+    let Some(mut quarot) = optional.opt_object("quarot")? else { return Ok(false) };
+    let Some(mut map) = quarot.opt_object("rotation_map")? else { return Ok(false) };
+    Ok(map.take("global_rotation").is_some())
 }
 
 fn kind(fields: &Fields, name: &str, value: &Value) -> Result<Kind, ModelError> {

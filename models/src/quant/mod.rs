@@ -25,6 +25,13 @@ pub(crate) enum Quantization {
     Described(Description),
 }
 
+impl Quantization {
+    /// Whether the residual stream is not that of the original model but a rotation of it.
+    pub(crate) fn is_rotated(&self) -> bool {
+        matches!(self, Self::Described(description) if description.is_rotated())
+    }
+}
+
 /// How one projection is stored, and so how it is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {

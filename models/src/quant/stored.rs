@@ -46,6 +46,11 @@ pub(crate) enum View {
 }
 
 impl Expected {
+    /// The `count` whole numbers called `name`.
+    pub(crate) fn integers(name: &str, count: u64) -> Vec<Self> {
+        vec![plain(name.to_owned(), vec![count], &[DType::I64], Use::Scale)]
+    }
+
     /// What a checkpoint would usually hold; nothing where it may do without.
     pub(crate) fn usual(&self) -> Option<TensorInfo> {
         let needed = matches!(self.used, Use::Parameter | Use::Scale);

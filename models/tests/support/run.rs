@@ -6,18 +6,20 @@ use ir::{
     Bindings, DType, Func, Module, Storage, Symbol,
     interp::{self, Tensor},
 };
-use precast_models::{BuildOptions, Checkpoint, build};
+use precast_models::{
+    BuildOptions, Checkpoint, SafetensorsSource, build, build_capturing, draft::Capture,
+};
 use std::collections::HashMap;
 use tensor::WeightSource;
 
 /// Blocks of the KV memory and of the window memory, the spare one included.
-const BLOCKS: usize = 20;
+pub(crate) const BLOCKS: usize = 20;
 const WINDOW_BLOCKS: usize = 5;
 /// Slots of recurrent memory, the spare one included, and the one that the sequence has.
 const SLOTS: usize = 3;
 const SLOT: usize = 1;
 /// Rows of the memory for hidden states.
-const HIDDEN_ROWS: usize = 160;
+pub(crate) const HIDDEN_ROWS: usize = 160;
 
 /// One sequence with its memories.
 pub(crate) struct Session {
@@ -26,6 +28,8 @@ pub(crate) struct Session {
     /// States of the layers in the order of the parameters.
     states: Vec<Tensor>,
     hidden: Tensor,
+    /// What a draft reads, where it is captured.
+    pub(crate) features: Option<Tensor>,
     block_tokens: usize,
     /// Tokens that layers with a window see.
     window: Option<usize>,
@@ -75,26 +79,29 @@ fn e4m3(code: u8) -> f64 {
     if code & 0x80 == 0 { magnitude } else { -magnitude }
 }
 
-fn ints(values: &[usize]) -> Tensor {
+pub(crate) fn ints(values: &[usize]) -> Tensor {
     Tensor::new(DType::I32, vec![values.len()], values.iter().map(|&v| v as f64).collect())
 }
 
 /// The states of `f` and their types with symbols bound, the memory of hidden states excepted.
-fn states(f: &Func, bindings: &Bindings) -> Vec<Tensor> {
+pub(crate) fn states(f: &Func, bindings: &Bindings) -> Vec<Tensor> {
     let params = f.params.iter().map(|&p| &f.values[p]);
     params
-        .filter(|p| p.ty.storage == Storage::State && p.name != "hidden")
+        .filter(|p| p.ty.storage == Storage::State && !MEMORIES.contains(&&p.name[..]))
         .map(|p| poisoned(p.ty.dtype, p.ty.bind(bindings).const_dims().unwrap()))
         .collect()
 }
 
+/// States that are no memory of a layer.
+const MEMORIES: [&str; 3] = ["hidden", "features", "draft_hidden"];
+
 /// A place that is read before it is written must not go unnoticed.
-fn poisoned(dtype: DType, dims: Vec<u64>) -> Tensor {
+pub(crate) fn poisoned(dtype: DType, dims: Vec<u64>) -> Tensor {
     let poison = vec![1e4; dims.iter().product::<u64>() as usize];
     Tensor::new(dtype, dims.into_iter().map(|d| d as usize).collect(), poison)
 }
 
-fn bindings(rows: usize, width: usize) -> Bindings {
+pub(crate) fn bindings(rows: usize, width: usize) -> Bindings {
     let bound = [
         ("T", rows),
         ("W", width),
@@ -106,17 +113,36 @@ fn bindings(rows: usize, width: usize) -> Bindings {
     bound.into_iter().map(|(s, n)| (Symbol::new(s), n as u64)).collect()
 }
 
+/// Every tensor of `source`.
+pub(crate) fn load(source: &SafetensorsSource) -> HashMap<String, Tensor> {
+    let load = |info: &tensor::TensorInfo| {
+        let mut bytes = vec![0; info.bytes() as usize];
+        source.read(&info.name, 0, &mut bytes).unwrap();
+        let dims = info.dims.iter().map(|&d| d as usize).collect();
+        (info.name.clone(), Tensor::new(info.dtype, dims, floats(&bytes, info.dtype)))
+    };
+    source.tensors().map(load).collect()
+}
+
 impl Session {
     pub(crate) fn new(checkpoint: &Checkpoint, options: &BuildOptions) -> Self {
-        let source = checkpoint.source();
-        let load = |info: &tensor::TensorInfo| {
-            let mut bytes = vec![0; info.bytes() as usize];
-            source.read(&info.name, 0, &mut bytes).unwrap();
-            let dims = info.dims.iter().map(|&d| d as usize).collect();
-            (info.name.clone(), Tensor::new(info.dtype, dims, floats(&bytes, info.dtype)))
-        };
-        let weights = source.tensors().map(load).collect();
-        let module = build(checkpoint, options);
+        Self::of(build(checkpoint, options), checkpoint, options)
+    }
+
+    /// A session that keeps what a draft reads.
+    pub(crate) fn capturing(
+        checkpoint: &Checkpoint,
+        options: &BuildOptions,
+        capture: &Capture,
+    ) -> Self {
+        let width = capture.width(checkpoint.config().hidden);
+        let features = poisoned(options.precision.activations, vec![HIDDEN_ROWS as u64, width]);
+        let module = build_capturing(checkpoint, options, capture);
+        Self { features: Some(features), ..Self::of(module, checkpoint, options) }
+    }
+
+    fn of(module: Module, checkpoint: &Checkpoint, options: &BuildOptions) -> Self {
+        let weights = load(checkpoint.source());
         let states = states(module.func("decode").unwrap(), &bindings(1, 1));
         let hidden = vec![HIDDEN_ROWS as u64, checkpoint.config().hidden];
         Self {
@@ -125,6 +151,7 @@ impl Session {
             states,
             hidden: poisoned(options.precision.activations, hidden),
             block_tokens: options.kv_block_tokens as usize,
+            features: None,
             window: checkpoint.info().sliding_window.map(|n| n as usize),
             length: 0,
         }
@@ -134,7 +161,9 @@ impl Session {
     /// [`Session::expose`] asked for.
     pub(crate) fn prefill(&mut self, tokens: &[usize]) -> Vec<Tensor> {
         let mut results = self.step("prefill", tokens);
-        let extra = results.split_off(self.states.len() + 1);
+        let captured = usize::from(self.features.is_some());
+        let extra = results.split_off(self.states.len() + 1 + captured);
+        self.features = self.features.take().and_then(|_| results.pop());
         self.hidden = results.pop().unwrap();
         self.states = results;
         extra
@@ -152,8 +181,20 @@ impl Session {
     /// Runs `@decode` on one token: logits and the next token.
     pub(crate) fn decode(&mut self, token: usize) -> (Tensor, usize) {
         let mut results = self.step("decode", &[token]);
+        self.features = self.features.take().and_then(|_| results.pop());
         self.states = results.split_off(2);
         (results[0].clone(), results[1].data()[0] as usize)
+    }
+
+    /// The memories as they are, to go back to.
+    pub(crate) fn save(&self) -> (Vec<Tensor>, usize) {
+        (self.states.clone(), self.length)
+    }
+
+    /// Goes back to what was saved.
+    pub(crate) fn restore(&mut self, (states, length): (Vec<Tensor>, usize)) {
+        self.states = states;
+        self.length = length;
     }
 
     /// What `@prefill` left in the rows of the hidden states.
@@ -206,6 +247,7 @@ impl Session {
             "window_table" => table(&windowed),
             "sequences" => ints(&vec![SLOT; tokens.len()]),
             "hidden" => self.hidden.clone(),
+            "features" => self.features.clone().unwrap(),
             _ => states.next().unwrap().clone(),
         };
         let inputs: Vec<Tensor> = f.params.iter().map(|&p| &f.values[p]).map(input).collect();
