@@ -1,6 +1,6 @@
 //! Latent attention: all heads read one row for each place.
 //!
-//! A work item is up to 64 queries of one sequence: heads of one row, or all heads of a few rows. It
+//! A work item is heads of one row, or all heads of a few rows of a sequence when they are few. It
 //! goes through the places in chunks that begin at multiples of a fixed number, reads each row of
 //! the memory once for all its queries, and keeps a running softmax. A query's result depends on
 //! its own places alone: those of later rows never enter its arithmetic.
@@ -16,6 +16,7 @@ use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::matmul::{PairDot, Plain, Product, Weight};
 use crate::kernels::simd::{LANES, Simd};
 use crate::kernels::worker::{Scratch, Worker};
+use std::ops::Range;
 
 /// What a query costs beside its context, in places.
 const QUERY_COST: usize = 32;
@@ -43,7 +44,7 @@ impl<T: Weight, O: Element, L: Places> Kernel for LatentAttention<T, O, L> {
         }
         // What shares are counted in, and working memory.
         product(&[t, w, BLOCK_TOKENS + QUERY_COST, heads, MOST_THREADS])?;
-        product(&[c.max(r).max(WIDTH), 64 * CHUNK * size_of::<f32>()])?;
+        product(&[c.max(r).max(WIDTH), heads.max(WIDTH), 64 * size_of::<f32>()])?;
         let q_latent = b.input("q_latent", t, product(&[heads, c])?, latent_stride)?;
         let q_rope = b.input("q_rope", t, product(&[heads, r])?, rope_stride)?;
         let latent = Paged::bind(b, "latent", c, block_tokens)?;
@@ -82,60 +83,55 @@ impl<T: Weight, O: Element, L: Places> LatentAttention<T, O, L> {
         T::GROUP == 2 && S::PAIR_DOT
     }
 
-    /// How heads and rows are cut for `threads` threads: groups of heads, rows of an item.
+    /// Rows of an item: as many as have no more than [`WIDTH`] heads, if there are enough rows.
     #[inline(always)]
-    fn cut(&self, threads: usize) -> (usize, usize) {
+    fn rows_at_once(&self, threads: usize) -> usize {
         let Inputs { tables, heads, .. } = &self.inputs;
-        let vectors = heads.div_ceil(LANES);
-        let total = tables.sequences * tables.rows;
-        let groups = vectors.div_ceil(WIDTH / LANES).max(threads.div_ceil(total).min(vectors));
-        if groups > 1 || !L::ALIKE {
-            return (groups, 1);
-        }
-        (1, (WIDTH / heads).min(total.div_ceil(threads)).clamp(1, tables.rows))
+        let rows = (WIDTH / heads).min((tables.sequences * tables.rows).div_ceil(threads));
+        if L::ALIKE { rows.clamp(1, tables.rows) } else { 1 }
     }
 
+    /// Threads share the vectors of heads of all rows, each a run of them, so that none reads a
+    /// row's memory twice.
+    ///
     /// # Safety
     /// As [`Kernel::run`].
     #[inline(always)]
     unsafe fn items<S: Simd, P: Product<X: Element>>(&self, worker: &Worker<'_>) {
         let Inputs { tables, heads, .. } = &self.inputs;
-        let (groups, rows_at_once) = self.cut(worker.count);
-        let (rows, vectors) = (tables.rows, heads.div_ceil(LANES));
-        let items = || {
-            (0..tables.sequences)
-                .flat_map(move |s| (0..rows).step_by(rows_at_once).map(move |first| (s, first)))
-                .flat_map(move |(sequence, first)| {
-                    (0..groups).map(move |group| {
-                        let head = group * vectors / groups * LANES;
-                        let end = (group + 1) * vectors / groups * LANES;
-                        Item {
-                            sequence,
-                            row: sequence * rows + first,
-                            rows: rows_at_once.min(rows - first),
-                            head,
-                            heads: end.min(*heads) - head,
-                        }
-                    })
+        let (rows, rows_at_once) = (tables.rows, self.rows_at_once(worker.count));
+        let vectors = if rows_at_once > 1 { 1 } else { heads.div_ceil(LANES) };
+        let groups = || {
+            (0..tables.sequences).flat_map(move |sequence| {
+                (0..rows).step_by(rows_at_once).map(move |first| Item {
+                    sequence,
+                    row: sequence * rows + first,
+                    rows: rows_at_once.min(rows - first),
+                    head: 0,
+                    heads: *heads,
                 })
+            })
         };
         // SAFETY: rows and heads stay inside what was bound; working memory is as large as
         // `scratch` says.
         unsafe {
+            // The cost of a vector of heads.
             let cost = |item: &Item| {
                 let rows = item.row..item.row + item.rows;
                 let places = |r| self.places.most(tables.context(r)) + QUERY_COST;
-                rows.map(places).sum::<usize>() * item.heads
+                rows.map(places).sum::<usize>()
             };
-            let total: usize = items().map(|item| cost(&item)).sum();
+            let total: usize = groups().map(|item| cost(&item) * vectors).sum();
             let mut done = 0;
-            for item in items() {
+            for item in groups() {
                 let cost = cost(&item);
-                // The item's middle decides which thread's share it falls into.
-                if (done + cost / 2) * worker.count / total == worker.index {
-                    self.item::<S, P>(worker, item);
+                let mine = run_of(worker.index, worker.count, done, cost, vectors, total);
+                if !mine.is_empty() {
+                    let end = if mine.end == vectors { *heads } else { mine.end * LANES };
+                    let head = mine.start * LANES;
+                    self.item::<S, P>(worker, Item { head, heads: end - head, ..item });
                 }
-                done += cost;
+                done += cost * vectors;
             }
         }
     }
@@ -160,9 +156,18 @@ impl<T: Weight, O: Element, L: Places> LatentAttention<T, O, L> {
                 if count == 0 {
                     break;
                 }
-                S::enter(Step::<T, P> { inputs, space, item, places: &chunk[..count], start });
+                S::enter(Step::<T, P> {
+                    inputs,
+                    space: *space,
+                    item,
+                    places: &chunk[..count],
+                    start,
+                });
             }
-            self.store::<S>(space.sums, space.totals, item);
+            for (panel, item) in item.panels() {
+                let space = inputs.panel(space, panel);
+                self.store::<S>(space.sums, space.totals, item);
+            }
         }
     }
 
@@ -185,6 +190,55 @@ impl<T: Weight, O: Element, L: Places> LatentAttention<T, O, L> {
                     let x = S::mul(S::load(sums.add(at)), factor);
                     O::store_part::<S>(out.add(i), x, c - i);
                 }
+            }
+        }
+    }
+}
+
+/// Which of `count` pieces of work, each of `cost` and the first after `done` out of `total`, are
+/// those of a thread: the middle of a piece decides.
+#[inline(always)]
+fn run_of(
+    thread: usize,
+    threads: usize,
+    done: usize,
+    cost: usize,
+    count: usize,
+    total: usize,
+) -> Range<usize> {
+    let owner = |piece: usize| (done + cost * piece + cost / 2) * threads / total;
+    let first = (0..count).take_while(|&piece| owner(piece) < thread).count();
+    let end = (0..count).take_while(|&piece| owner(piece) <= thread).count();
+    first..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads take all vectors of heads of all rows, and each thread meets a row at most once, so
+    /// that it reads the row's memory once.
+    #[test]
+    fn each_thread_reads_a_row_once() {
+        for threads in 1..=9 {
+            for costs in [vec![40], vec![33; 8], vec![5000, 1, 700], (33..80).collect()] {
+                let vectors = 8;
+                let total = costs.iter().sum::<usize>() * vectors;
+                let mut loads = vec![0; threads];
+                let mut done = 0;
+                for cost in costs {
+                    let mut next = 0;
+                    for (thread, load) in loads.iter_mut().enumerate() {
+                        let run = run_of(thread, threads, done, cost, vectors, total);
+                        assert!(run.is_empty() || run.start == next, "a run after another");
+                        next = next.max(run.end);
+                        *load += run.len() * cost;
+                        assert!(run.len() * cost <= total / threads + 2 * cost, "a fair share");
+                    }
+                    assert_eq!(next, vectors, "all vectors");
+                    done += cost * vectors;
+                }
+                assert_eq!(loads.iter().sum::<usize>(), total);
             }
         }
     }

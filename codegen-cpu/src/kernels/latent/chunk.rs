@@ -25,8 +25,8 @@ pub(super) struct Inputs<T> {
     pub(super) rope: Paged<T>,
 }
 
-/// Some heads of some rows of a sequence, at most [`WIDTH`] queries: query `i` is head `head + i %
-/// heads` of row `row + i / heads`.
+/// Some heads of a row, or all heads of some rows of a sequence and then at most [`WIDTH`] queries:
+/// query `i` is head `head + i % heads` of row `row + i / heads`.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub(super) sequence: usize,
@@ -41,12 +41,24 @@ impl Item {
     pub(super) fn queries(&self) -> usize {
         self.rows * self.heads
     }
+
+    /// Parts of at most [`WIDTH`] queries.
+    #[inline(always)]
+    pub(super) fn panels(self) -> impl Iterator<Item = (usize, Self)> {
+        (0..self.queries().div_ceil(WIDTH)).map(move |panel| match self.rows {
+            1 => {
+                let first = panel * WIDTH;
+                let heads = (self.heads - first).min(WIDTH);
+                (panel, Self { head: self.head + first, heads, ..self })
+            }
+            _ => (panel, self),
+        })
+    }
 }
 
 /// Working memory of an item.
+#[derive(Clone, Copy)]
 pub(super) struct Space<X> {
-    /// Packed queries.
-    queries: *mut X,
     /// Rows of a chunk, latent then rotated key.
     keys: *mut X,
     /// Latents of a chunk in strips, and the last group of a row whose places end inside one.
@@ -54,11 +66,13 @@ pub(super) struct Space<X> {
     tail: *mut X,
     weights: *mut X,
     scores: *mut f32,
+    factors: *mut f32,
+    /// Of each panel, one after another: packed queries.
+    queries: *mut X,
     /// Sums `[strips][queries][WIDTH]`.
     pub(super) sums: *mut f32,
     maxima: *mut f32,
     pub(super) totals: *mut f32,
-    factors: *mut f32,
 }
 
 impl<T: Weight> Inputs<T> {
@@ -78,20 +92,33 @@ impl<T: Weight> Inputs<T> {
     #[inline(always)]
     pub(super) fn space<P: Product>(&self, start: *mut u8) -> (Space<P::X>, usize) {
         let mut parts = Parts::new(start);
-        let columns = self.strips() * WIDTH;
+        let (columns, queries) = (self.strips() * WIDTH, self.heads.next_multiple_of(WIDTH));
         let space = Space {
-            queries: parts.take((self.c + self.r) * WIDTH),
             keys: parts.take(CHUNK * self.stride()),
             values: parts.take(columns * CHUNK),
             tail: parts.take(columns * P::GROUP),
             weights: parts.take(CHUNK * WIDTH),
             scores: parts.take(CHUNK * WIDTH),
-            sums: parts.take(columns * WIDTH),
-            maxima: parts.take(WIDTH),
-            totals: parts.take(WIDTH),
             factors: parts.take(WIDTH),
+            queries: parts.take((self.c + self.r) * queries),
+            sums: parts.take(columns * queries),
+            maxima: parts.take(queries),
+            totals: parts.take(queries),
         };
         (space, parts.bytes())
+    }
+
+    /// The working memory of a panel.
+    #[inline(always)]
+    pub(super) fn panel<X>(&self, space: &Space<X>, panel: usize) -> Space<X> {
+        let (first, columns) = (panel * WIDTH, self.strips() * WIDTH);
+        Space {
+            queries: space.queries.wrapping_add((self.c + self.r) * first),
+            sums: space.sums.wrapping_add(columns * first),
+            maxima: space.maxima.wrapping_add(first),
+            totals: space.totals.wrapping_add(first),
+            ..*space
+        }
     }
 }
 
@@ -110,8 +137,20 @@ impl<T: Weight, P: Product<X: Element>> Vectorised for Begin<'_, T, P> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self { inputs, space, item } = self;
-        let (c, r, queries) = (inputs.c, inputs.r, item.queries());
+        for (panel, item) in self.item.panels() {
+            // SAFETY: as for `Begin`.
+            unsafe { self.panel::<S>(&self.inputs.panel(self.space, panel), item) };
+        }
+    }
+}
+
+impl<T: Weight, P: Product<X: Element>> Begin<'_, T, P> {
+    /// # Safety
+    /// As for [`Begin`].
+    #[inline(always)]
+    unsafe fn panel<S: Simd>(&self, space: &Space<P::X>, item: Item) {
+        let (inputs, queries) = (self.inputs, item.queries());
+        let (c, r) = (inputs.c, inputs.r);
         // SAFETY: as for `Begin`.
         unsafe {
             for lane in 0..queries {
@@ -138,7 +177,7 @@ impl<T: Weight, P: Product<X: Element>> Vectorised for Begin<'_, T, P> {
 /// Its conditions are those of [`Begin`], which came before; the table covers the places.
 pub(super) struct Step<'a, T, P: Product> {
     pub(super) inputs: &'a Inputs<T>,
-    pub(super) space: &'a Space<P::X>,
+    pub(super) space: Space<P::X>,
     pub(super) item: Item,
     /// Places of the first row. With more rows these are all, from the number of `start` on.
     pub(super) places: &'a [usize],
@@ -149,12 +188,30 @@ impl<T: Weight, P: Product<X: Element>> Vectorised for Step<'_, T, P> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let Self { inputs, space, item, places, start } = &self;
-        let count = places.len();
+    unsafe fn run<S: Simd>(mut self) {
+        let whole = (self.space, self.item);
         // SAFETY: as for `Step`.
         unsafe {
             self.load::<S>();
+            for (panel, item) in whole.1.panels() {
+                (self.space, self.item) = (self.inputs.panel(&whole.0, panel), item);
+                self.panel::<S>();
+            }
+        }
+    }
+}
+
+impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
+    /// The step of one panel of queries.
+    ///
+    /// # Safety
+    /// As for [`Step`]; the places were loaded.
+    #[inline(always)]
+    unsafe fn panel<S: Simd>(&self) {
+        let Self { inputs, space, item, places, start } = self;
+        let count = places.len();
+        // SAFETY: as for `Step`.
+        unsafe {
             Scores::<P> {
                 keys: space.keys,
                 stride: inputs.stride(),
@@ -185,9 +242,7 @@ impl<T: Weight, P: Product<X: Element>> Vectorised for Step<'_, T, P> {
             self.mix::<S>(count, apart * item.heads..item.queries());
         }
     }
-}
 
-impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
     /// Reads the rows of the places.
     ///
     /// # Safety
@@ -223,7 +278,7 @@ impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
     /// As for [`Step`].
     #[inline(always)]
     unsafe fn soften<S: Simd>(&self, lane: usize) {
-        let (space, count) = (self.space, self.places.len());
+        let (space, count) = (&self.space, self.places.len());
         // SAFETY: as the caller's.
         unsafe {
             let scores = space.scores.add(lane);
