@@ -1,0 +1,111 @@
+//! The gated delta rule at the shape of a layer of Qwen3-Next-80B-A3B, as shares of what the
+//! machine can do: `cargo bench -p precast-benches --bench recurrent [-- INSTRUCTION_SET] [-- THREADS]`.
+
+use artifact::{BufferRef, Scalar, Space};
+use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet};
+use hal::{Device, MemoryRequest};
+use precast_benches::probe::{Peak, median, peak_flops, read_bandwidth};
+use std::sync::Arc;
+use std::time::Instant;
+use tensor::MappedFile;
+
+const KEY_HEADS: u64 = 16;
+const HEADS: u64 = 32;
+const HEAD: u64 = 128;
+/// The memory of one sequence.
+const MEMORY_BYTES: u64 = HEADS * HEAD * HEAD * 4;
+/// Memories that a pass over decode steps reads: more than caches hold.
+const STATE_BYTES: u64 = 1 << 29;
+const REPEATS: usize = 5;
+/// Operations of an element of a memory for one token: the decay, two products and an update.
+const FLOPS: u64 = 7;
+
+fn main() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let instruction_set = words.iter().find_map(|w| w.parse::<InstructionSet>().ok());
+    let threads = words.iter().find_map(|w| w.parse::<usize>().ok());
+    let options = CpuOptions { threads, instruction_set, ..CpuOptions::default() };
+    let mut device = CpuDevice::new(options)?;
+    let threads = device.threads();
+    println!("{}", device.name());
+    let bandwidth = read_bandwidth(threads);
+    println!("read bandwidth        {bandwidth:8.1} GB/s");
+    let peak = peak_flops(Peak::F32MultiplyAdd, threads).unwrap_or(f64::NAN);
+    println!("{:<22}{peak:8.1} GFLOP/s", Peak::F32MultiplyAdd.name());
+
+    let path = std::env::temp_dir().join(format!("precast-recurrent-{}", std::process::id()));
+    std::fs::write(&path, [0; 4096])?;
+    let weights = MappedFile::open(&path);
+    std::fs::remove_file(&path)?;
+    let request = MemoryRequest {
+        weights: Arc::new(weights?),
+        arena_bytes: 64 << 20,
+        state_bytes: STATE_BYTES,
+    };
+    device.load(request)?;
+    // Memory that was never written is one page of zeros that is always in the cache.
+    for offset in (0..STATE_BYTES).step_by(1 << 20) {
+        device.write(BufferRef { space: Space::State, offset, bytes: 1 << 20 }, &vec![0; 1 << 20]);
+    }
+
+    println!(
+        "\n{:<14}{:>12}{:>9}{:>9}{:>12}{:>9}",
+        "gated delta", "us", "GB/s", "share", "GFLOP/s", "share"
+    );
+    for (what, sequences, rows) in [("decode 1", 1, 1), ("decode 8", 8, 1), ("prefill 512", 1, 512)]
+    {
+        let seconds = gated_delta(&mut device, sequences, rows)?;
+        let moved = (2 * sequences * MEMORY_BYTES) as f64 / seconds / 1e9;
+        let elements = sequences * rows * MEMORY_BYTES / 4;
+        let done = (FLOPS * elements) as f64 / seconds / 1e9;
+        println!(
+            "{what:<14}{:>12.1}{moved:>9.1}{:>8.0}%{done:>12.1}{:>8.0}%",
+            seconds * 1e6,
+            100.0 * moved / bandwidth,
+            100.0 * done / peak,
+        );
+    }
+    Ok(())
+}
+
+/// Median seconds of a call with `rows` tokens of each of `sequences`.
+fn gated_delta(device: &mut CpuDevice, sequences: u64, rows: u64) -> anyhow::Result<f64> {
+    let t = sequences * rows;
+    let (keys, values) = (KEY_HEADS * HEAD, HEADS * HEAD);
+    let mut end = 0;
+    let mut buffer = |elements: u64| {
+        let at = BufferRef { space: Space::Arena, offset: end, bytes: 4 * elements };
+        end = (end + at.bytes).next_multiple_of(64);
+        at
+    };
+    let inputs = [keys, keys, values, HEADS, HEADS].map(|width| buffer(t * width));
+    let [slots, positions] = [0, 0].map(|_| buffer(t));
+    let out = buffer(t * values);
+    let bytes_of = |f: &dyn Fn(u64) -> u64| -> Vec<u8> {
+        (0..t).flat_map(|t| (f(t) as i32).to_le_bytes()).collect()
+    };
+    device.write(slots, &bytes_of(&|t| t / rows));
+    // Every sequence goes on from what it remembers.
+    device.write(positions, &bytes_of(&|t| 1 + t % rows));
+
+    let counts = [t, sequences, KEY_HEADS, HEADS, HEAD, HEAD];
+    let strides = [keys, keys, values, HEADS, HEADS, values];
+    let scalars: Vec<Scalar> = counts.into_iter().chain(strides).map(Scalar::Int).collect();
+    let bytes = sequences * MEMORY_BYTES;
+    let calls = (STATE_BYTES / bytes / rows).max(1);
+    device.begin_capture()?;
+    for call in 0..calls {
+        let state = BufferRef { space: Space::State, offset: call * bytes, bytes };
+        let args: Vec<_> = inputs.into_iter().chain([slots, positions, state, out]).collect();
+        device.launch("gated_delta", &args, &scalars)?;
+    }
+    let graph = device.end_capture()?;
+    device.replay(&graph)?;
+    let mut times = Vec::new();
+    for _ in 0..REPEATS {
+        let began = Instant::now();
+        device.replay(&graph)?;
+        times.push(began.elapsed().as_secs_f64());
+    }
+    Ok(median(times) / calls as f64)
+}
