@@ -47,7 +47,8 @@ pub struct Node {
 
 /// A function: parameters, weights it names, nodes in an order, and what it returns.
 ///
-/// Nothing is removed from the arenas. A node is alive while `order` lists it.
+/// Nothing is removed from the arenas. A node is alive while `order` lists it. Readers of values are
+/// counted where nodes are listed, so operands and the order change through methods only.
 #[derive(Clone, Debug, Default)]
 pub struct Func {
     /// Name in the text format, without the `@`.
@@ -64,7 +65,12 @@ pub struct Func {
     pub order: Vec<NodeId>,
     /// Returned values.
     pub results: Vec<ValueId>,
-    uses: Vec<u32>,
+    /// For each value the live nodes that read it, once for each operand.
+    readers: Vec<Vec<NodeId>>,
+    /// For each value how often the function returns it.
+    returned: Vec<u32>,
+    /// For each node whether the order lists it.
+    live: Vec<bool>,
     names: HashSet<String>,
     tensors: HashMap<String, ValueId>,
 }
@@ -92,7 +98,8 @@ impl Func {
     fn value(&mut self, name: &str, ty: TensorType, def: ValueDef) -> ValueId {
         let name = self.fresh_name(name);
         self.names.insert(name.clone());
-        self.uses.push(0);
+        self.readers.push(Vec::new());
+        self.returned.push(0);
         self.values.push(Value { name, ty, def })
     }
 
@@ -178,6 +185,7 @@ impl Func {
             .enumerate()
             .map(|(index, (name, ty))| self.value(&name, ty, ValueDef::Result { node, index }))
             .collect();
+        self.live.push(false);
         self.nodes.push(Node { op, args: args.to_vec(), outs })
     }
 
@@ -201,16 +209,16 @@ impl Func {
 
     /// How many operands of live nodes and results of the function `value` is.
     pub fn uses(&self, value: ValueId) -> usize {
-        self.uses[value.index()] as usize
+        self.readers[value.index()].len() + self.returned[value.index()] as usize
     }
 
     /// Declares what the function returns.
     pub fn set_results(&mut self, results: Vec<ValueId>) {
         for &r in &self.results {
-            self.uses[r.index()] -= 1;
+            self.returned[r.index()] -= 1;
         }
         for &r in &results {
-            self.uses[r.index()] += 1;
+            self.returned[r.index()] += 1;
         }
         self.results = results;
     }
@@ -234,7 +242,15 @@ impl Func {
 
     /// Live nodes that read `value`, in order; a node that reads it twice is listed once.
     pub fn users(&self, value: ValueId) -> impl Iterator<Item = NodeId> {
-        self.order.iter().copied().filter(move |&n| self.nodes[n].args.contains(&value))
+        let mut readers = self.readers[value.index()].clone();
+        readers.sort_unstable();
+        readers.dedup();
+        if readers.len() > 1 {
+            let is_reader = |n: &NodeId| readers.binary_search(n).is_ok();
+            let found = self.order.iter().copied().filter(is_reader).take(readers.len());
+            readers = found.collect();
+        }
+        readers.into_iter()
     }
 
     /// What computes `value`, unless it is a parameter or a weight.
@@ -244,23 +260,16 @@ impl Func {
 
     /// Makes every live reader of `old`, and the function's results, read `new` instead.
     pub fn replace_uses(&mut self, old: ValueId, new: ValueId) {
-        let mut moved = 0;
-        for &n in &self.order {
-            for a in &mut self.nodes[n].args {
-                if *a == old {
-                    *a = new;
-                    moved += 1;
-                }
-            }
+        if old == new {
+            return;
         }
-        for r in &mut self.results {
-            if *r == old {
-                *r = new;
-                moved += 1;
-            }
+        let readers = std::mem::take(&mut self.readers[old.index()]);
+        for &n in &readers {
+            self.nodes[n].args.iter_mut().filter(|a| **a == old).for_each(|a| *a = new);
         }
-        self.uses[old.index()] -= moved;
-        self.uses[new.index()] += moved;
+        self.readers[new.index()].extend(readers);
+        self.results.iter_mut().filter(|r| **r == old).for_each(|r| *r = new);
+        self.returned[new.index()] += std::mem::take(&mut self.returned[old.index()]);
     }
 
     /// Lists `node`, which [`Func::create`] made, right before `before` (at the end for `None`).
@@ -269,15 +278,15 @@ impl Func {
             .and_then(|b| self.order.iter().position(|&n| n == b))
             .unwrap_or(self.order.len());
         self.order.insert(at, node);
-        for i in 0..self.nodes[node].args.len() {
-            let a = self.nodes[node].args[i];
-            self.uses[a.index()] += 1;
+        self.live[node.index()] = true;
+        for &a in &self.nodes[node].args {
+            self.readers[a.index()].push(node);
         }
     }
 
     /// Whether the order lists `node`.
     pub fn is_live(&self, node: NodeId) -> bool {
-        self.order.contains(&node)
+        self.live[node.index()]
     }
 
     /// Moves `node` right before `before`; both are listed.
@@ -293,9 +302,9 @@ impl Func {
             return;
         };
         self.order.remove(at);
-        for i in 0..self.nodes[node].args.len() {
-            let a = self.nodes[node].args[i];
-            self.uses[a.index()] -= 1;
+        self.live[node.index()] = false;
+        for a in &self.nodes[node].args {
+            self.readers[a.index()].retain(|&n| n != node);
         }
     }
 

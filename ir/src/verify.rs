@@ -144,7 +144,7 @@ impl Check<'_> {
 
     fn definitions(&mut self) {
         let func = self.func;
-        let mut defined: HashSet<ValueId> = HashSet::new();
+        let mut defined = vec![false; func.values.len()];
         for &p in &func.params {
             self.define(&mut defined, p, func.values[p].def == ValueDef::Param);
         }
@@ -152,14 +152,14 @@ impl Check<'_> {
             let is_weight = matches!(func.values[w].def, ValueDef::Weight(_));
             self.define(&mut defined, w, is_weight);
         }
-        let mut listed = HashSet::new();
+        let mut listed = vec![false; func.nodes.len()];
         for &n in &func.order {
-            if !listed.insert(n) {
+            if std::mem::replace(&mut listed[n.index()], true) {
                 self.at_node(n, Broken::ListedTwice);
                 continue;
             }
             let node = &func.nodes[n];
-            for a in node.args.iter().filter(|a| !defined.contains(a)) {
+            for a in node.args.iter().filter(|a| !defined[a.index()]) {
                 self.at_node(n, Broken::UseBeforeDef(func.values[*a].name.clone()));
             }
             for (index, &o) in node.outs.iter().enumerate() {
@@ -167,13 +167,13 @@ impl Check<'_> {
                 self.define(&mut defined, o, by_this);
             }
         }
-        for r in func.results.iter().filter(|r| !defined.contains(r)) {
+        for r in func.results.iter().filter(|r| !defined[r.index()]) {
             self.at_func("return", Broken::UseBeforeDef(func.values[*r].name.clone()));
         }
     }
 
-    fn define(&mut self, defined: &mut HashSet<ValueId>, value: ValueId, as_listed: bool) {
-        if !defined.insert(value) {
+    fn define(&mut self, defined: &mut [bool], value: ValueId, as_listed: bool) {
+        if std::mem::replace(&mut defined[value.index()], true) {
             self.at_value(value, Broken::ListedTwice);
         }
         if !as_listed {
@@ -211,8 +211,9 @@ impl Check<'_> {
         if !printable(&func.name) {
             self.at_func("the function", Broken::UnprintableName);
         }
-        let mut seen = HashSet::new();
-        for v in self.live_values() {
+        let live = self.live_values();
+        let mut seen = HashSet::with_capacity(live.len());
+        for v in live {
             let value = &func.values[v];
             if !seen.insert(value.name.as_str()) {
                 self.at_value(v, Broken::DuplicateName);
@@ -229,13 +230,13 @@ impl Check<'_> {
 
     fn use_counts(&mut self) {
         let func = self.func;
-        let mut found: HashMap<ValueId, usize> = HashMap::new();
+        let mut found = vec![0; func.values.len()];
         let args = func.order.iter().flat_map(|&n| &func.nodes[n].args);
         for &v in args.chain(&func.results) {
-            *found.entry(v).or_default() += 1;
+            found[v.index()] += 1;
         }
         for v in self.live_values() {
-            let (counted, found) = (func.uses(v), found.get(&v).copied().unwrap_or(0));
+            let (counted, found) = (func.uses(v), found[v.index()]);
             if counted != found {
                 self.at_value(v, Broken::UseCount { counted, found });
             }

@@ -1,8 +1,8 @@
 //! Applies one rewrite until nothing changes.
 
 use crate::rewrite::{Context, Decline, NearMiss, Replacement, Rewrite};
-use ir::{Func, NodeId, ValueDef, ValueId};
-use std::collections::{BTreeSet, HashMap};
+use ir::{EntityId, Func, NodeId, ValueDef, ValueId};
+use std::collections::BTreeSet;
 
 /// What one rewrite did to one function.
 #[derive(Clone, Debug, Default)]
@@ -67,10 +67,16 @@ pub(crate) fn run(
 /// Lists the new nodes before the first reader of a replaced value, moves readers over, and
 /// removes what nobody reads any more.
 fn substitute(func: &mut Func, root: NodeId, new: &Replacement) -> Result<(), Decline> {
-    let position: HashMap<NodeId, usize> =
-        func.order.iter().enumerate().map(|(i, &n)| (n, i)).collect();
+    let mut position = vec![usize::MAX; func.nodes.len()];
+    for (i, n) in func.order.iter().enumerate() {
+        position[n.index()] = i;
+    }
     let readers = new.values.iter().flat_map(|&(old, _)| func.users(old));
-    let place = readers.map(|n| position[&n]).min().unwrap_or(usize::MAX).min(position[&root]);
+    let place = readers
+        .map(|n| position[n.index()])
+        .min()
+        .unwrap_or(usize::MAX)
+        .min(position[root.index()]);
     let anchor = func.order[place];
 
     let needed = new.nodes.iter().flat_map(|&n| &func.nodes[n].args).copied();
@@ -96,7 +102,7 @@ fn substitute(func: &mut Func, root: NodeId, new: &Replacement) -> Result<(), De
 /// Nodes listed at or after `place` that the new nodes depend on, in program order.
 fn late_definitions(
     func: &Func,
-    position: &HashMap<NodeId, usize>,
+    position: &[usize],
     place: usize,
     mut needed: Vec<ValueId>,
     root: NodeId,
@@ -107,10 +113,8 @@ fn late_definitions(
     let mut late = BTreeSet::new();
     while let Some(value) = needed.pop() {
         let Some(n) = func.def(value) else { continue };
-        let Some(&at) = position.get(&n) else {
-            continue;
-        };
-        if at < place || !late.insert(at) {
+        let at = position[n.index()];
+        if at == usize::MAX || at < place || !late.insert(at) {
             continue;
         }
         let node = &func.nodes[n];

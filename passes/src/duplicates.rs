@@ -25,9 +25,10 @@ impl Rewrite for MergeDuplicates {
         if node.op.writes().is_some() || read_once {
             return Err(Decline::NoMatch);
         }
+        let rarest = node.args.iter().min_by_key(|&&a| func.uses(a)).ok_or(Decline::NoMatch)?;
         let repeats = |n: &NodeId| func.nodes[*n].args == node.args && func.nodes[*n].op == node.op;
-        let earlier = func.order.iter().take_while(|n| **n != root).find(|n| repeats(n));
-        let first = &func.nodes[*earlier.ok_or(Decline::NoMatch)?];
+        let earlier = func.users(*rarest).take_while(|n| *n != root).find(repeats);
+        let first = &func.nodes[earlier.ok_or(Decline::NoMatch)?];
         let values = node.outs.iter().copied().zip(first.outs.iter().copied()).collect();
         Ok(Replacement { nodes: Vec::new(), values })
     }
