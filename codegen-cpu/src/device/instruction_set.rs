@@ -13,7 +13,7 @@ pub enum InstructionSet {
     Avx2,
     /// AVX-512 F, BW, DQ, VL; bf16 is widened and multiplied in `f32`.
     Avx512,
-    /// The same with the bf16 dot product.
+    /// The same with the dot products of bf16 and of bytes (VNNI), and byte lookups (VBMI).
     Avx512Bf16,
     /// [`InstructionSet::Avx512`] with AMX tiles for products of bf16 matrices.
     Avx512Amx,
@@ -71,7 +71,12 @@ impl InstructionSet {
             InstructionSet::Portable => true,
             InstructionSet::Avx2 => avx2,
             InstructionSet::Avx512 => avx512,
-            InstructionSet::Avx512Bf16 => avx512 && is_x86_feature_detected!("avx512bf16"),
+            InstructionSet::Avx512Bf16 => {
+                avx512
+                    && is_x86_feature_detected!("avx512bf16")
+                    && is_x86_feature_detected!("avx512vnni")
+                    && is_x86_feature_detected!("avx512vbmi")
+            }
             InstructionSet::Avx512Amx => avx512 && amx::granted(),
         }
     }

@@ -15,6 +15,7 @@ mod latent;
 mod layer_norm;
 mod matmul;
 mod norm;
+mod product;
 mod quantize;
 mod recurrent;
 pub mod reference;

@@ -22,7 +22,15 @@ pub struct CpuTarget;
 
 impl Target for CpuTarget {
     fn info(&self) -> TargetInfo {
-        let fused = ["add_rms_norm", "silu_mul", "matmul_bias", "matmul_silu_mul", "matmul_argmax"];
+        let fused = [
+            "add_rms_norm",
+            "silu_mul",
+            "matmul_bias",
+            "matmul_silu_mul",
+            "matmul_argmax",
+            "dequant_matmul",
+            "grouped_dequant_matmul",
+        ];
         TargetInfo {
             name: "cpu".into(),
             matmul_weight_layout: Layout::Panels,

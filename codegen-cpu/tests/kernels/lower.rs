@@ -174,3 +174,70 @@ fn the_indexer() {
     let name = kernel(Op::SelectKeys { keys: 5, scale: 0.5 }, &operands);
     assert_eq!(name, "select_keys_bf16");
 }
+
+#[test]
+fn products_of_codes_and_by_expert() {
+    use tensor::DType::{F8E4M3, I4, I8, MxFp4, U8};
+    let packed = |dtype, dims: &[u64]| {
+        TensorType::new(dtype, dims.iter().map(|&d| Dim::Const(d))).with_layout(Layout::Panels)
+    };
+    let (x8, one) = (tensor(I8, [3, 40]), tensor(F32, [3, 1]));
+    let quant = |group| Op::QuantMatmul { group, out: BF16 };
+    let name =
+        kernel(quant(40), &[x8.clone(), one.clone(), packed(I8, &[70, 40]), packed(F32, &[70, 1])]);
+    assert_eq!(name, "quant_matmul_i8_bf16");
+    let name = kernel(quant(8), &[x8.clone(), one, packed(I4, &[70, 40]), packed(F32, &[70, 5])]);
+    assert_eq!(name, "quant_matmul_i4_bf16");
+    let name = kernel(
+        quant(16),
+        &[
+            tensor(F8E4M3, [3, 40]),
+            tensor(F32, [3, 3]),
+            packed(F8E4M3, &[70, 40]),
+            packed(F32, &[70, 3]),
+        ],
+    );
+    assert_eq!(name, "quant_matmul_fp8_bf16");
+    let name = kernel(
+        Op::StaticMatmul { out: F32 },
+        &[x8, packed(I8, &[70, 40]), tensor(I32, [70]), tensor(F32, [70])],
+    );
+    assert_eq!(name, "static_matmul_i8_f32");
+    for (codes, scale) in [(F8E4M3, F32), (MxFp4, U8), (I8, F32), (I4, F32)] {
+        for x in [F32, BF16] {
+            let weight = [packed(codes, &[70, 72]), packed(scale, &[70, 3])];
+            let op = Op::DequantMatmul { group: 32, out: BF16 };
+            let name = kernel(op, &[&[tensor(x, [3, 72])], &weight[..]].concat());
+            assert_eq!(name, format!("dequant_matmul_{codes}_{x}_bf16"));
+
+            let (order, starts) = (tensor(I32, [3, 2]), tensor(I32, [6]));
+            let weight = [packed(codes, &[5, 70, 72]), packed(scale, &[5, 70, 3])];
+            let op = Op::GroupedDequantMatmul { group: 32, out: F32 };
+            let x_type = tensor(x, [3, 2, 72]);
+            let name = kernel(op, &[&[x_type, order, starts], &weight[..]].concat());
+            assert_eq!(name, format!("grouped_dequant_matmul_{codes}_{x}_f32"));
+        }
+    }
+    let (order, starts) = (tensor(I32, [3, 2]), tensor(I32, [6]));
+    for x in [tensor(BF16, [3, 40]), tensor(BF16, [3, 2, 40])] {
+        let weight = packed(BF16, &[5, 70, 40]);
+        let op = Op::GroupedMatmul { out: BF16 };
+        let name = kernel(op, &[x, order.clone(), starts.clone(), weight]);
+        assert_eq!(name, "grouped_matmul_bf16_bf16");
+    }
+    let weight = [packed(I4, &[5, 70, 40]), packed(F32, &[5, 70, 5])];
+    let op = Op::GroupedQuantMatmul { group: 8, out: F32 };
+    let inputs = [tensor(I8, [3, 2, 40]), tensor(F32, [3, 2, 1]), order, starts];
+    assert_eq!(kernel(op, &[&inputs, &weight[..]].concat()), "grouped_quant_matmul_i4_f32");
+}
+
+#[test]
+fn groups_that_cut_a_word_have_no_kernel() {
+    let packed = |dtype, dims| tensor(dtype, dims).with_layout(Layout::Panels);
+    let operands =
+        [tensor(F32, [3, 40]), packed(tensor::DType::I4, [70, 40]), packed(F32, [70, 10])]
+            .map(Operand::dense);
+    let result = [Operand::dense(tensor(F32, [3, 70]))];
+    let op = Op::DequantMatmul { group: 4, out: F32 };
+    assert!(CpuTarget.lower(&op, &operands, &result).is_err());
+}

@@ -14,6 +14,7 @@ mod lower;
 mod matmul;
 mod moves;
 mod norm;
+mod product;
 mod quantize;
 mod recurrent;
 mod rope;

@@ -10,11 +10,11 @@ use crate::kernels::worker::Worker;
 /// Sizes of a product as its scalars give them.
 pub(crate) struct Sizes {
     /// Rows.
-    pub(super) rows: usize,
+    pub(crate) rows: usize,
     /// Second scalar: outputs of a row as the kernel's result counts them.
-    pub(super) n: usize,
+    pub(crate) n: usize,
     /// Elements between output rows.
-    pub(super) out_stride: usize,
+    pub(crate) out_stride: usize,
 }
 
 /// The end of a matrix product.

@@ -19,10 +19,10 @@ use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
-use epilogue::Sizes;
+pub(crate) use epilogue::Sizes;
 use half::bf16;
-use tile::{Ahead, Block, WIDTH, widen};
-pub(crate) use tile::{PairDot, Plain, Product, Widening};
+pub(crate) use tile::{Ahead, PairDot, Plain, Product, WIDTH, Widening};
+use tile::{Block, widen};
 
 /// Groups of 256 bytes in a block of a panel.
 const BLOCK_GROUPS: usize = 64;
@@ -218,7 +218,7 @@ impl<W: Weight, E: Epilogue> Matmul<W, E> {
 
 /// First row and number of rows of a tile, the rows spread evenly.
 #[inline(always)]
-fn tile_rows(rows: usize, tiles: usize, tile: usize) -> (usize, usize) {
+pub(crate) fn tile_rows(rows: usize, tiles: usize, tile: usize) -> (usize, usize) {
     let (base, longer) = (rows / tiles, rows % tiles);
     (tile * base + tile.min(longer), base + usize::from(tile < longer))
 }

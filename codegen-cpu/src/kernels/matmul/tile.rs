@@ -8,7 +8,7 @@ use half::bf16;
 use tensor::layout::Panels;
 
 /// Outputs of a panel.
-pub(super) const WIDTH: usize = Panels::WIDTH as usize;
+pub(crate) const WIDTH: usize = Panels::WIDTH as usize;
 /// Vectors of a panel.
 const VECTORS: usize = WIDTH / LANES;
 /// Bytes of a group of a panel, and how many cache lines that are.
@@ -133,24 +133,24 @@ impl Product for PairDot {
 /// Memory that will be needed soon, asked for a few lines at each group so that reading it overlaps
 /// with arithmetic.
 #[derive(Clone, Copy)]
-pub(super) struct Ahead {
-    pub(super) from: *const u8,
+pub(crate) struct Ahead {
+    pub(crate) from: *const u8,
     /// Cache lines at each group.
-    pub(super) lines: usize,
+    pub(crate) lines: usize,
 }
 
 impl Ahead {
     /// The part that tile `tile` of `tiles` asks for, out of `groups` groups at `from`, when each
     /// tile goes through as many groups.
     #[inline(always)]
-    pub(super) fn part(from: *const u32, groups: usize, tile: usize, tiles: usize) -> Self {
+    pub(crate) fn part(from: *const u32, groups: usize, tile: usize, tiles: usize) -> Self {
         Self::spread(from.cast(), groups, GROUP_LINES, tile, tiles)
     }
 
     /// The part that pass `pass` of `passes` asks for, out of `steps * step_lines` cache lines at
     /// `from`, when each pass has as many steps.
     #[inline(always)]
-    pub(super) fn spread(
+    pub(crate) fn spread(
         from: *const u8,
         steps: usize,
         step_lines: usize,

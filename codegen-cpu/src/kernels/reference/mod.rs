@@ -4,6 +4,7 @@
 mod attention;
 mod experts;
 mod latent;
+mod product;
 mod quantize;
 mod recurrent;
 mod rows;
@@ -13,6 +14,7 @@ pub use experts::{combine_experts, expert_bias, expert_groups, route};
 pub use latent::{
     LatentHeads, head_matmul, latent_attention, layer_norm, paged_write, select_keys,
 };
+pub use product::{Scaled, scaled_row};
 pub use quantize::{fp8_value, quantize_fp8, quantize_rows, quantize_static, to_fp8};
 pub use recurrent::{DeltaHeads, DeltaInputs, Sequences, causal_conv, delta_gate, gated_delta};
 pub use rows::{add_bias, embed, gather_rows, kv_write};

@@ -3,6 +3,7 @@
 mod dense;
 mod experts;
 mod latent;
+mod product;
 mod quant;
 mod recurrent;
 
@@ -17,8 +18,14 @@ type Bind = fn(InstructionSet, &mut Binder<'_>) -> Result<Box<dyn Run>, String>;
 /// A family's kernels by name.
 type Table = &'static [(&'static str, Bind)];
 
-const TABLES: [Table; 5] =
-    [dense::KERNELS, experts::KERNELS, latent::KERNELS, quant::KERNELS, recurrent::KERNELS];
+const TABLES: [Table; 6] = [
+    dense::KERNELS,
+    experts::KERNELS,
+    latent::KERNELS,
+    product::KERNELS,
+    quant::KERNELS,
+    recurrent::KERNELS,
+];
 
 fn entries() -> impl Iterator<Item = &'static (&'static str, Bind)> {
     TABLES.into_iter().flatten()

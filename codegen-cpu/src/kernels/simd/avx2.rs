@@ -1,6 +1,6 @@
 //! AVX2 and FMA: two registers per vector.
 
-use super::{Simd, Vectorised};
+use super::{LANES, Simd, Vectorised};
 use half::bf16;
 use std::arch::x86_64::*;
 
@@ -18,6 +18,10 @@ unsafe fn enter_avx2<F: Vectorised>(body: F) -> F::Output {
     // SAFETY: the caller's promise.
     unsafe { body.run::<Avx2>() }
 }
+
+/// 16 lanes of 32 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Bits(__m256i, __m256i);
 
 macro_rules! ops {
     ($(fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? $body:block)*) => {$(
@@ -53,6 +57,19 @@ impl Half {
             let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
             _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p.cast()), upper))
         }
+        fn byte_dot(acc: __m256i, w: __m256i, x: __m256i) -> __m256i {
+            let even = _mm256_and_si256(w, _mm256_set1_epi16(0xff));
+            let odd = _mm256_srli_epi16::<8>(w);
+            let x_even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x));
+            let x_odd = _mm256_srai_epi16::<8>(x);
+            let sum = _mm256_add_epi32(acc, _mm256_madd_epi16(even, x_even));
+            _mm256_add_epi32(sum, _mm256_madd_epi16(odd, x_odd))
+        }
+        fn look_up(table: *const f32, v: __m256i) -> __m256 {
+            let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), v);
+            let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.add(8)), v);
+            _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(v)))
+        }
         fn power_of_two(v: __m256) -> __m256 {
             let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(v));
             _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(0x3f80_0000)))
@@ -62,6 +79,7 @@ impl Half {
 
 impl Simd for Avx2 {
     type V = Pair;
+    type I = Bits;
     const MAX_ROWS: usize = 6;
     const WIDE: bool = false;
     const PAIR_DOT: bool = false;
@@ -139,6 +157,76 @@ impl Simd for Avx2 {
         }
         fn prefetch(p: *const u8) {
             _mm_prefetch::<_MM_HINT_T0>(p.cast())
+        }
+        fn load_bits(p: *const u32) -> Bits {
+            Bits(_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(8).cast()))
+        }
+        fn store_bits(p: *mut u32, v: Bits) {
+            _mm256_storeu_si256(p.cast(), v.0);
+            _mm256_storeu_si256(p.add(8).cast(), v.1)
+        }
+        fn splat_bits(x: u32) -> Bits {
+            let v = _mm256_set1_epi32(x as i32);
+            Bits(v, v)
+        }
+        fn and_bits(a: Bits, b: Bits) -> Bits {
+            Bits(_mm256_and_si256(a.0, b.0), _mm256_and_si256(a.1, b.1))
+        }
+        fn or_bits(a: Bits, b: Bits) -> Bits {
+            Bits(_mm256_or_si256(a.0, b.0), _mm256_or_si256(a.1, b.1))
+        }
+        fn xor_bits(a: Bits, b: Bits) -> Bits {
+            Bits(_mm256_xor_si256(a.0, b.0), _mm256_xor_si256(a.1, b.1))
+        }
+        fn max_bits(a: Bits, b: Bits) -> Bits {
+            Bits(_mm256_max_epi32(a.0, b.0), _mm256_max_epi32(a.1, b.1))
+        }
+        fn shr_by(v: Bits, n: u32) -> Bits {
+            let n = _mm_cvtsi32_si128(n as i32);
+            Bits(_mm256_srl_epi32(v.0, n), _mm256_srl_epi32(v.1, n))
+        }
+        fn from_bits(v: Bits) -> Pair {
+            Pair(_mm256_castsi256_ps(v.0), _mm256_castsi256_ps(v.1))
+        }
+        fn to_bits(v: Pair) -> Bits {
+            Bits(_mm256_castps_si256(v.0), _mm256_castps_si256(v.1))
+        }
+        fn to_float(v: Bits) -> Pair {
+            Pair(_mm256_cvtepi32_ps(v.0), _mm256_cvtepi32_ps(v.1))
+        }
+        fn byte_dot(acc: Bits, w: Bits, x: Bits) -> Bits {
+            Bits(Half::byte_dot(acc.0, w.0, x.0), Half::byte_dot(acc.1, w.1, x.1))
+        }
+        fn look_up(table: &[f32; LANES], v: Bits) -> Pair {
+            let table = table.as_ptr();
+            Pair(Half::look_up(table, v.0), Half::look_up(table, v.1))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn shl<const N: u32>(v: Bits) -> Bits {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let n = _mm_cvtsi32_si128(N as i32);
+            Bits(_mm256_sll_epi32(v.0, n), _mm256_sll_epi32(v.1, n))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn shr<const N: u32>(v: Bits) -> Bits {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let n = _mm_cvtsi32_si128(N as i32);
+            Bits(_mm256_srl_epi32(v.0, n), _mm256_srl_epi32(v.1, n))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn sar<const N: u32>(v: Bits) -> Bits {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let n = _mm_cvtsi32_si128(N as i32);
+            Bits(_mm256_sra_epi32(v.0, n), _mm256_sra_epi32(v.1, n))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! AVX-512: one register per vector. [`Avx512`] widens bf16 and multiplies in f32; [`Avx512Bf16`]
 //! uses the bf16 dot product for matrices and is otherwise the same.
 
-use super::{Simd, Vectorised};
+use super::{LANES, Simd, Vectorised, fp8_as_bf16};
 use half::bf16;
 use std::arch::x86_64::*;
 
@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
 
-/// [`Avx512`] and the bf16 extension.
+/// [`Avx512`] and the bf16, VNNI and VBMI extensions.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512Bf16;
 
@@ -20,7 +20,9 @@ unsafe fn enter_avx512<F: Vectorised>(body: F) -> F::Output {
     unsafe { body.run::<Avx512>() }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,avx512vbmi,avx2,fma"
+)]
 #[inline(never)]
 unsafe fn enter_avx512_bf16<F: Vectorised>(body: F) -> F::Output {
     // SAFETY: the caller's promise.
@@ -41,6 +43,7 @@ macro_rules! shared {
 macro_rules! avx512 {
     () => {
         type V = __m512;
+        type I = __m512i;
         const MAX_ROWS: usize = 6;
         const WIDE: bool = true;
 
@@ -85,6 +88,40 @@ macro_rules! avx512 {
                 _mm512_maskz_mov_ps(keep, v)
             }
             fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+            fn load_bits(p: *const u32) -> __m512i { _mm512_loadu_si512(p.cast()) }
+            fn store_bits(p: *mut u32, v: __m512i) { _mm512_storeu_si512(p.cast(), v) }
+            fn splat_bits(x: u32) -> __m512i { _mm512_set1_epi32(x as i32) }
+            fn and_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
+            fn or_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
+            fn xor_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
+            fn max_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi32(a, b) }
+            fn shr_by(v: __m512i, n: u32) -> __m512i {
+                _mm512_srl_epi32(v, _mm_cvtsi32_si128(n as i32))
+            }
+            fn from_bits(v: __m512i) -> __m512 { _mm512_castsi512_ps(v) }
+            fn to_bits(v: __m512) -> __m512i { _mm512_castps_si512(v) }
+            fn to_float(v: __m512i) -> __m512 { _mm512_cvtepi32_ps(v) }
+            fn look_up(table: &[f32; LANES], v: __m512i) -> __m512 {
+                _mm512_permutexvar_ps(v, _mm512_loadu_ps(table.as_ptr()))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn shl<const N: u32>(v: __m512i) -> __m512i {
+            // SAFETY: the caller's promise.
+            unsafe { _mm512_slli_epi32::<N>(v) }
+        }
+
+        #[inline(always)]
+        unsafe fn shr<const N: u32>(v: __m512i) -> __m512i {
+            // SAFETY: the caller's promise.
+            unsafe { _mm512_srli_epi32::<N>(v) }
+        }
+
+        #[inline(always)]
+        unsafe fn sar<const N: u32>(v: __m512i) -> __m512i {
+            // SAFETY: the caller's promise.
+            unsafe { _mm512_srai_epi32::<N>(v) }
         }
     };
 }
@@ -109,7 +146,33 @@ impl Simd for Avx512 {
             _mm512_fmadd_ps(odd, x1, _mm512_fmadd_ps(even, x0, acc))
         }
     }
+
+    #[inline(always)]
+    unsafe fn byte_dot(acc: __m512i, w: __m512i, x: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let even = _mm512_and_si512(w, _mm512_set1_epi16(0xff));
+            let odd = _mm512_srli_epi16::<8>(w);
+            let x_even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x));
+            let x_odd = _mm512_srai_epi16::<8>(x);
+            let sum = _mm512_add_epi32(acc, _mm512_madd_epi16(even, x_even));
+            _mm512_add_epi32(sum, _mm512_madd_epi16(odd, x_odd))
+        }
+    }
 }
+
+/// Bytes of the bf16 of the fp8 magnitudes: all low ones, then all high ones.
+static FP8_BYTES: [u8; 256] = {
+    let mut bytes = [0; 256];
+    let mut code = 0;
+    while code < 128 {
+        let bits = fp8_as_bf16(code as u8);
+        bytes[code] = bits as u8;
+        bytes[128 + code] = (bits >> 8) as u8;
+        code += 1;
+    }
+    bytes
+};
 
 impl Simd for Avx512Bf16 {
     avx512!();
@@ -123,11 +186,47 @@ impl Simd for Avx512Bf16 {
 
     #[inline(always)]
     unsafe fn pair_dot(acc: __m512, w: *const u32, x: u32) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { Self::pair_dot_bits(acc, _mm512_loadu_si512(w.cast()), x) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair_dot_bits(acc: __m512, w: __m512i, x: u32) -> __m512 {
         // SAFETY: the caller's promise; the types differ in name only.
         unsafe {
-            let w = std::mem::transmute::<__m512i, __m512bh>(_mm512_loadu_si512(w.cast()));
+            let w = std::mem::transmute::<__m512i, __m512bh>(w);
             let x = std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(x as i32));
             _mm512_dpbf16_ps(acc, w, x)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn byte_dot(acc: __m512i, w: __m512i, x: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_dpbusd_epi32(acc, w, x) }
+    }
+
+    #[inline(always)]
+    unsafe fn look_up_pairs(table: &[u16; 2 * LANES], v: __m512i) -> __m512i {
+        // SAFETY: the caller's promise. The instruction takes five bits: the table has all twice.
+        unsafe { _mm512_permutexvar_epi16(v, _mm512_loadu_si512(table.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn fp8_pairs(v: __m512i) -> [__m512i; 2] {
+        // SAFETY: the caller's promise. The lookups take seven bits of a byte, all but the sign.
+        unsafe {
+            let part = |i: usize| _mm512_loadu_si512(FP8_BYTES.as_ptr().add(64 * i).cast());
+            let low = _mm512_permutex2var_epi8(part(0), v, part(1));
+            let high = _mm512_permutex2var_epi8(part(2), v, part(3));
+            let high = _mm512_or_si512(high, _mm512_and_si512(v, _mm512_set1_epi8(-128)));
+            let (lower, upper) = (_mm512_set1_epi16(0xff), _mm512_set1_epi16(-256));
+            let even = _mm512_and_si512(low, lower);
+            let odd = _mm512_and_si512(high, upper);
+            [
+                _mm512_or_si512(even, _mm512_slli_epi16::<8>(high)),
+                _mm512_or_si512(odd, _mm512_srli_epi16::<8>(low)),
+            ]
         }
     }
 }

@@ -30,6 +30,21 @@ pub(crate) trait Vectorised {
     unsafe fn run<S: Simd>(self) -> Self::Output;
 }
 
+/// bf16 bits of an fp8 code (E4M3), which are exact; NaN, all ones, reads as 480.
+pub(crate) const fn fp8_as_bf16(code: u8) -> u16 {
+    let (sign, magnitude) = ((code as u16 & 0x80) << 8, code as u16 & 0x7f);
+    let bits = match magnitude {
+        // Denormals, multiples of 2^-9.
+        0 => 0,
+        m @ 1..8 => {
+            let top = m.ilog2() as u16;
+            (127 - 9 + top) << 7 | ((m << (7 - top)) & 0x7f)
+        }
+        m => (m << 4) + (120 << 7),
+    };
+    sign | bits
+}
+
 /// An instruction set.
 ///
 /// # Safety
@@ -38,6 +53,8 @@ pub(crate) trait Vectorised {
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// 16 lanes of `f32`.
     type V: Copy;
+    /// 16 lanes of 32 bits: words of codes, or sums of integers.
+    type I: Copy;
     /// The most rows of a matrix tile whose accumulators stay in registers.
     const MAX_ROWS: usize;
     /// Whether a tile is a whole panel wide (four vectors) rather than one vector.
@@ -75,6 +92,83 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Asks for the cache line at `p`; any address may be given.
     unsafe fn prefetch(p: *const u8);
 
+    unsafe fn load_bits(p: *const u32) -> Self::I;
+    unsafe fn store_bits(p: *mut u32, v: Self::I);
+    unsafe fn splat_bits(x: u32) -> Self::I;
+    unsafe fn and_bits(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn or_bits(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn xor_bits(a: Self::I, b: Self::I) -> Self::I;
+    /// The larger of each two lanes, as signed integers.
+    unsafe fn max_bits(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn shl<const N: u32>(v: Self::I) -> Self::I;
+    /// Zeros come in from above.
+    unsafe fn shr<const N: u32>(v: Self::I) -> Self::I;
+    /// [`Simd::shr`] by a number that is not known beforehand.
+    unsafe fn shr_by(v: Self::I, n: u32) -> Self::I;
+    /// The sign comes in from above.
+    unsafe fn sar<const N: u32>(v: Self::I) -> Self::I;
+    /// The same bits as `f32`.
+    unsafe fn from_bits(v: Self::I) -> Self::V;
+    /// The bits of `f32`.
+    unsafe fn to_bits(v: Self::V) -> Self::I;
+    /// Signed integers as `f32`, rounded to nearest even.
+    unsafe fn to_float(v: Self::I) -> Self::V;
+    /// `acc` plus, for each lane, the four products of an unsigned byte of `w` and a signed byte of
+    /// `x`, in 32 bits.
+    unsafe fn byte_dot(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
+    /// The entry of `table` that the lowest four bits of each lane name.
+    unsafe fn look_up(table: &[f32; LANES], v: Self::I) -> Self::V;
+
+    /// [`Simd::pair_dot`] with the pairs in a register.
+    #[inline(always)]
+    unsafe fn pair_dot_bits(acc: Self::V, w: Self::I, x: u32) -> Self::V {
+        // SAFETY: as the caller's.
+        unsafe {
+            let even = Self::from_bits(Self::shl::<16>(w));
+            let odd = Self::from_bits(Self::and_bits(w, Self::splat_bits(0xffff_0000)));
+            let x0 = Self::splat(f32::from_bits(x << 16));
+            let x1 = Self::splat(f32::from_bits(x & 0xffff_0000));
+            Self::mul_add(odd, x1, Self::mul_add(even, x0, acc))
+        }
+    }
+
+    /// The entries of `table`, which has its 16 twice, that the lowest four bits of each half of a
+    /// lane name.
+    #[inline(always)]
+    unsafe fn look_up_pairs(table: &[u16; 2 * LANES], v: Self::I) -> Self::I {
+        // SAFETY: as the caller's.
+        unsafe {
+            Self::each_word(v, |w| {
+                let at = |w: u32| u32::from(table[w as usize % LANES]);
+                at(w) | at(w >> 16) << 16
+            })
+        }
+    }
+
+    /// bf16 of the fp8 bytes 0 and 2 of each lane as a pair, and of bytes 1 and 3. NaN is 480.
+    #[inline(always)]
+    unsafe fn fp8_pairs(v: Self::I) -> [Self::I; 2] {
+        // SAFETY: as the caller's.
+        unsafe {
+            let pair = |w: u32| {
+                let at = |byte: u32| u32::from(fp8_as_bf16(byte as u8));
+                at(w) | at(w >> 16) << 16
+            };
+            [Self::each_word(v, pair), Self::each_word(v, |w| pair(w >> 8))]
+        }
+    }
+
+    /// `f` of every lane.
+    #[inline(always)]
+    unsafe fn each_word(v: Self::I, f: impl Fn(u32) -> u32) -> Self::I {
+        let mut words = [0u32; LANES];
+        // SAFETY: the array has 16 elements; the instructions are the caller's promise.
+        unsafe {
+            Self::store_bits(words.as_mut_ptr(), v);
+            Self::load_bits(words.map(f).as_ptr())
+        }
+    }
+
     /// Lanes as an array.
     #[inline(always)]
     unsafe fn lanes(v: Self::V) -> [f32; LANES] {
@@ -107,3 +201,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         a.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,15 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
 }
 
 #[inline(always)]
+fn words(f: impl Fn(usize) -> u32) -> [u32; LANES] {
+    let mut out = [0; LANES];
+    for (i, o) in out.iter_mut().enumerate() {
+        *o = f(i);
+    }
+    out
+}
+
+#[inline(always)]
 fn mul_add(a: f32, b: f32, c: f32) -> f32 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
 }
@@ -35,6 +44,7 @@ pub(super) fn round_bf16(x: f32) -> u16 {
 
 impl Simd for Portable {
     type V = [f32; LANES];
+    type I = [u32; LANES];
     const MAX_ROWS: usize = 3;
     const WIDE: bool = false;
     const PAIR_DOT: bool = false;
@@ -148,6 +158,92 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
+
+    #[inline(always)]
+    unsafe fn load_bits(p: *const u32) -> Self::I {
+        // SAFETY: as above.
+        unsafe { p.cast::<Self::I>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bits(p: *mut u32, v: Self::I) {
+        // SAFETY: as above.
+        unsafe { p.cast::<Self::I>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat_bits(x: u32) -> Self::I {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    unsafe fn and_bits(a: Self::I, b: Self::I) -> Self::I {
+        words(|i| a[i] & b[i])
+    }
+
+    #[inline(always)]
+    unsafe fn or_bits(a: Self::I, b: Self::I) -> Self::I {
+        words(|i| a[i] | b[i])
+    }
+
+    #[inline(always)]
+    unsafe fn xor_bits(a: Self::I, b: Self::I) -> Self::I {
+        words(|i| a[i] ^ b[i])
+    }
+
+    #[inline(always)]
+    unsafe fn max_bits(a: Self::I, b: Self::I) -> Self::I {
+        words(|i| (a[i] as i32).max(b[i] as i32) as u32)
+    }
+
+    #[inline(always)]
+    unsafe fn shl<const N: u32>(v: Self::I) -> Self::I {
+        words(|i| v[i] << N)
+    }
+
+    #[inline(always)]
+    unsafe fn shr<const N: u32>(v: Self::I) -> Self::I {
+        words(|i| v[i] >> N)
+    }
+
+    #[inline(always)]
+    unsafe fn shr_by(v: Self::I, n: u32) -> Self::I {
+        words(|i| v[i] >> n)
+    }
+
+    #[inline(always)]
+    unsafe fn sar<const N: u32>(v: Self::I) -> Self::I {
+        words(|i| (v[i] as i32 >> N) as u32)
+    }
+
+    #[inline(always)]
+    unsafe fn from_bits(v: Self::I) -> Self::V {
+        each(|i| f32::from_bits(v[i]))
+    }
+
+    #[inline(always)]
+    unsafe fn to_bits(v: Self::V) -> Self::I {
+        words(|i| v[i].to_bits())
+    }
+
+    #[inline(always)]
+    unsafe fn to_float(v: Self::I) -> Self::V {
+        each(|i| v[i] as i32 as f32)
+    }
+
+    #[inline(always)]
+    unsafe fn byte_dot(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        let product = |i: usize, byte: u32| {
+            let (w, x) = (w[i] >> (8 * byte) & 0xff, (x[i] >> (8 * byte)) as u8 as i8);
+            (w as i32 * i32::from(x)) as u32
+        };
+        words(|i| (0..4).fold(acc[i], |sum, byte| sum.wrapping_add(product(i, byte))))
+    }
+
+    #[inline(always)]
+    unsafe fn look_up(table: &[f32; LANES], v: Self::I) -> Self::V {
+        each(|i| table[v[i] as usize % LANES])
+    }
 }
 
 #[cfg(test)]

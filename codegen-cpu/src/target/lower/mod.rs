@@ -7,6 +7,7 @@ use ir::{DType, Layout, Op};
 mod dense;
 mod experts;
 mod latent;
+mod product;
 mod quant;
 mod recurrent;
 
@@ -77,6 +78,7 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
     dense::lower(op, operands, results)
         .or_else(|| experts::lower(op, operands, results))
         .or_else(|| latent::lower(op, operands, results))
+        .or_else(|| product::lower(op, operands, results))
         .or_else(|| quant::lower(op, operands, results))
         .or_else(|| recurrent::lower(op, operands, results))
 }

@@ -1,0 +1,254 @@
+//! How weights lie in the words of a panel, and what their codes stand for.
+
+use crate::kernels::simd::{LANES, Simd};
+
+/// Elements of a weight, 32 bits of them for each output.
+pub(crate) trait Code: Send + Sync + 'static {
+    /// Elements in 32 bits.
+    const PER_WORD: usize;
+
+    /// Element `i` of every word.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn float<S: Simd>(w: S::I, i: usize) -> S::V;
+}
+
+/// Codes that bf16 holds exactly.
+pub(crate) trait PairCode: Code {
+    /// Whether pairs are elements 0 and 2, 1 and 3 of each four rather than 0 and 1.
+    const CROSSED: bool = true;
+
+    /// Pair `i` of every word as bf16.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn pair<S: Simd>(w: S::I, i: usize) -> S::I;
+}
+
+/// Codes that are integers.
+pub(crate) trait IntCode: Code {
+    /// What [`IntCode::bytes`] adds to every code.
+    const OFFSET: i32;
+
+    /// Elements `4 i ..` of every word as unsigned bytes.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn bytes<S: Simd>(w: S::I, i: usize) -> S::I;
+}
+
+/// `f32`.
+pub(crate) struct F32;
+/// bf16.
+pub(crate) struct Bf16;
+/// Two's complement bytes.
+pub(crate) struct I8;
+/// Two's complement nibbles.
+pub(crate) struct I4;
+/// FP8 E4M3. The code of NaN, which no checkpoint means, reads as 480.
+pub(crate) struct Fp8;
+/// FP4 E2M1.
+pub(crate) struct MxFp4;
+
+impl Code for F32 {
+    const PER_WORD: usize = 1;
+
+    #[inline(always)]
+    unsafe fn float<S: Simd>(w: S::I, _: usize) -> S::V {
+        // SAFETY: as the caller's.
+        unsafe { S::from_bits(w) }
+    }
+}
+
+impl Code for Bf16 {
+    const PER_WORD: usize = 2;
+
+    #[inline(always)]
+    unsafe fn float<S: Simd>(w: S::I, i: usize) -> S::V {
+        // SAFETY: as the caller's.
+        unsafe {
+            S::from_bits(match i {
+                0 => S::shl::<16>(w),
+                _ => S::and_bits(w, S::splat_bits(0xffff_0000)),
+            })
+        }
+    }
+}
+
+impl PairCode for Bf16 {
+    const CROSSED: bool = false;
+
+    #[inline(always)]
+    unsafe fn pair<S: Simd>(w: S::I, _: usize) -> S::I {
+        w
+    }
+}
+
+impl Code for I8 {
+    const PER_WORD: usize = 4;
+
+    #[inline(always)]
+    unsafe fn float<S: Simd>(w: S::I, i: usize) -> S::V {
+        // SAFETY: as the caller's.
+        unsafe { S::to_float(S::sar::<24>(byte_on_top::<S>(w, i))) }
+    }
+}
+
+impl IntCode for I8 {
+    const OFFSET: i32 = 128;
+
+    #[inline(always)]
+    unsafe fn bytes<S: Simd>(w: S::I, _: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { S::xor_bits(w, S::splat_bits(0x8080_8080)) }
+    }
+}
+
+impl Code for I4 {
+    const PER_WORD: usize = 8;
+
+    #[inline(always)]
+    unsafe fn float<S: Simd>(w: S::I, i: usize) -> S::V {
+        // SAFETY: as the caller's.
+        unsafe { S::look_up(&I4_VALUES, nibble_below::<S>(w, i)) }
+    }
+}
+
+impl PairCode for I4 {
+    #[inline(always)]
+    unsafe fn pair<S: Simd>(w: S::I, i: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { nibble_pair::<S>(&I4_PAIRS, w, i) }
+    }
+}
+
+impl IntCode for I4 {
+    const OFFSET: i32 = 8;
+
+    #[inline(always)]
+    unsafe fn bytes<S: Simd>(w: S::I, i: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe {
+            let w = S::xor_bits(w, S::splat_bits(0x8888_8888));
+            let w = if i == 0 { w } else { S::shr::<4>(w) };
+            S::and_bits(w, S::splat_bits(0x0f0f_0f0f))
+        }
+    }
+}
+
+impl Code for MxFp4 {
+    const PER_WORD: usize = 8;
+
+    #[inline(always)]
+    unsafe fn float<S: Simd>(w: S::I, i: usize) -> S::V {
+        // SAFETY: as the caller's.
+        unsafe { S::look_up(&FP4_VALUES, nibble_below::<S>(w, i)) }
+    }
+}
+
+impl PairCode for MxFp4 {
+    #[inline(always)]
+    unsafe fn pair<S: Simd>(w: S::I, i: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { nibble_pair::<S>(&FP4_PAIRS, w, i) }
+    }
+}
+
+impl Code for Fp8 {
+    const PER_WORD: usize = 4;
+
+    #[inline(always)]
+    unsafe fn float<S: Simd>(w: S::I, i: usize) -> S::V {
+        // SAFETY: as the caller's.
+        unsafe {
+            // The fields of the code in those of an `f32`, whose exponent is then 120 too small;
+            // denormals are denormals of both.
+            let fields = match i {
+                0 => S::shl::<20>(w),
+                1 => S::shl::<12>(w),
+                2 => S::shl::<4>(w),
+                _ => S::shr::<4>(w),
+            };
+            let size = S::and_bits(fields, S::splat_bits(0x07f0_0000));
+            let sign = S::and_bits(byte_on_top::<S>(w, i), S::splat_bits(0x8000_0000));
+            S::mul(
+                S::from_bits(S::or_bits(size, sign)),
+                S::splat(f32::from_bits((120 + 127) << 23)),
+            )
+        }
+    }
+}
+
+impl PairCode for Fp8 {
+    #[inline(always)]
+    unsafe fn pair<S: Simd>(w: S::I, i: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { S::fp8_pairs(w)[i] }
+    }
+}
+
+/// Byte `i` of every word in the highest place, others below.
+#[inline(always)]
+unsafe fn byte_on_top<S: Simd>(w: S::I, i: usize) -> S::I {
+    // SAFETY: as the caller's.
+    unsafe {
+        match i {
+            0 => S::shl::<24>(w),
+            1 => S::shl::<16>(w),
+            2 => S::shl::<8>(w),
+            _ => w,
+        }
+    }
+}
+
+/// Element `i` of every word of nibbles in the lowest place, others above.
+#[inline(always)]
+unsafe fn nibble_below<S: Simd>(w: S::I, i: usize) -> S::I {
+    // SAFETY: as the caller's.
+    unsafe {
+        match i {
+            0 => w,
+            1 => S::shr::<8>(w),
+            2 => S::shr::<16>(w),
+            3 => S::shr::<24>(w),
+            4 => S::shr::<4>(w),
+            5 => S::shr::<12>(w),
+            6 => S::shr::<20>(w),
+            _ => S::shr::<28>(w),
+        }
+    }
+}
+
+/// Pair `i` of every word of nibbles: each half of a word has its two in the same places.
+#[inline(always)]
+unsafe fn nibble_pair<S: Simd>(table: &[u16; 2 * LANES], w: S::I, i: usize) -> S::I {
+    // SAFETY: as the caller's.
+    unsafe {
+        let w = match i {
+            0 => w,
+            1 => S::shr::<8>(w),
+            2 => S::shr::<4>(w),
+            _ => S::shr::<12>(w),
+        };
+        S::look_up_pairs(table, w)
+    }
+}
+
+static I4_VALUES: [f32; LANES] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0];
+static FP4_VALUES: [f32; LANES] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+static I4_PAIRS: [u16; 2 * LANES] = twice_as_bf16(&I4_VALUES);
+static FP4_PAIRS: [u16; 2 * LANES] = twice_as_bf16(&FP4_VALUES);
+
+/// Values that bf16 holds exactly, two times over.
+const fn twice_as_bf16(values: &[f32; LANES]) -> [u16; 2 * LANES] {
+    let mut out = [0; 2 * LANES];
+    let mut i = 0;
+    while i < 2 * LANES {
+        out[i] = (values[i % LANES].to_bits() >> 16) as u16;
+        i += 1;
+    }
+    out
+}

@@ -1,0 +1,240 @@
+//! What a word of weights and the inputs that it meets add to a sum.
+//!
+//! Every sum takes its products one after another in one order along `K`, whatever the number of
+//! rows, and a weight that was expanded first gives the same bits as one that was not.
+
+use super::codes::{Bf16, Code, F32, IntCode, PairCode};
+use crate::kernels::simd::Simd;
+use half::bf16;
+use std::marker::PhantomData;
+
+/// An inner product of codes and activations.
+pub(crate) trait Inner: Send + Sync + 'static {
+    /// An input.
+    type X: Copy + Default + Send + Sync + 'static;
+    /// 16 sums.
+    type Sum<S: Simd>: Copy;
+    /// The same product with weights that [`Inner::expand`] has made.
+    type Expanded: Inner<X = Self::X>;
+    /// Inputs that a word meets.
+    const GROUP: usize;
+    /// Words that a word is expanded to, 0 where weights are used as they are.
+    const EXPANSION: usize;
+    /// Whether inputs come as elements 0, 2, 1, 3 of each four.
+    const CROSSED: bool = false;
+    /// What weights have too much, by which sums begin too low; 0 for floats.
+    const OFFSET: i32 = 0;
+
+    /// Sums that begin at `start` (0 for floats).
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn start<S: Simd>(start: i32) -> Self::Sum<S>;
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn load<S: Simd>(p: *const f32) -> Self::Sum<S>;
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn store<S: Simd>(p: *mut f32, sum: Self::Sum<S>);
+    /// Sums as `f32`.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn value<S: Simd>(sum: Self::Sum<S>) -> S::V;
+
+    /// Adds the products of the words `w` with the groups of inputs at `x`.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: [S::I; V],
+        x: [*const Self::X; R],
+        sums: &mut [[Self::Sum<S>; V]; R],
+    );
+
+    /// An input as an integer, where they are.
+    fn integer(_: Self::X) -> i32 {
+        0
+    }
+
+    /// Part `i` of the words `w` for [`Inner::Expanded`].
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn expand<S: Simd>(w: S::I, i: usize) -> S::I;
+}
+
+/// Codes as `f32`.
+pub(crate) struct Floats<C>(PhantomData<C>);
+/// Codes as pairs of bf16.
+pub(crate) struct Pairs<C>(PhantomData<C>);
+/// Codes as bytes with inputs that are bytes; sums are integers.
+pub(crate) struct Ints<C>(PhantomData<C>);
+
+/// The sums of floats.
+macro_rules! float_sums {
+    () => {
+        type Sum<S: Simd> = S::V;
+
+        #[inline(always)]
+        unsafe fn start<S: Simd>(_: i32) -> S::V {
+            // SAFETY: as the caller's.
+            unsafe { S::splat(0.0) }
+        }
+        #[inline(always)]
+        unsafe fn load<S: Simd>(p: *const f32) -> S::V {
+            // SAFETY: as the caller's.
+            unsafe { S::load(p) }
+        }
+        #[inline(always)]
+        unsafe fn store<S: Simd>(p: *mut f32, sum: S::V) {
+            // SAFETY: as the caller's.
+            unsafe { S::store(p, sum) }
+        }
+        #[inline(always)]
+        unsafe fn value<S: Simd>(sum: S::V) -> S::V {
+            sum
+        }
+    };
+}
+
+impl<C: Code> Inner for Floats<C> {
+    type X = f32;
+    type Expanded = Floats<F32>;
+    const GROUP: usize = C::PER_WORD;
+    const EXPANSION: usize = if C::PER_WORD == 1 { 0 } else { C::PER_WORD };
+
+    float_sums!();
+
+    #[inline(always)]
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: [S::I; V],
+        x: [*const f32; R],
+        sums: &mut [[S::V; V]; R],
+    ) {
+        // SAFETY: as the caller's.
+        unsafe {
+            // One element of the words at a time: all of them at once do not fit the registers.
+            for i in 0..C::PER_WORD {
+                let mut weights = [S::splat(0.0); V];
+                for (weight, &w) in weights.iter_mut().zip(&w) {
+                    *weight = C::float::<S>(w, i);
+                }
+                for (row, x) in sums.iter_mut().zip(x) {
+                    let x = S::splat(*x.add(i));
+                    for (sum, weight) in row.iter_mut().zip(weights) {
+                        *sum = S::mul_add(weight, x, *sum);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: S::I, i: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { S::to_bits(C::float::<S>(w, i)) }
+    }
+}
+
+impl<C: PairCode> Inner for Pairs<C> {
+    type X = bf16;
+    type Expanded = Pairs<Bf16>;
+    const GROUP: usize = C::PER_WORD;
+    const EXPANSION: usize = if C::PER_WORD == 2 { 0 } else { C::PER_WORD / 2 };
+    const CROSSED: bool = C::CROSSED;
+
+    float_sums!();
+
+    #[inline(always)]
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: [S::I; V],
+        x: [*const bf16; R],
+        sums: &mut [[S::V; V]; R],
+    ) {
+        // SAFETY: as the caller's; rows of bf16 need no 4-byte alignment.
+        unsafe {
+            for i in 0..C::PER_WORD / 2 {
+                let mut weights = w;
+                for weight in &mut weights {
+                    *weight = C::pair::<S>(*weight, i);
+                }
+                for (row, x) in sums.iter_mut().zip(x) {
+                    let pair = x.add(2 * i).cast::<u32>().read_unaligned();
+                    for (sum, weight) in row.iter_mut().zip(weights) {
+                        *sum = S::pair_dot_bits(*sum, weight, pair);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: S::I, i: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { C::pair::<S>(w, i) }
+    }
+}
+
+impl<C: IntCode> Inner for Ints<C> {
+    type X = i8;
+    type Sum<S: Simd> = S::I;
+    type Expanded = Self;
+    const GROUP: usize = C::PER_WORD;
+    const EXPANSION: usize = 0;
+    const OFFSET: i32 = C::OFFSET;
+
+    #[inline(always)]
+    fn integer(x: i8) -> i32 {
+        i32::from(x)
+    }
+
+    #[inline(always)]
+    unsafe fn start<S: Simd>(start: i32) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { S::splat_bits(start as u32) }
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const f32) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { S::load_bits(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(p: *mut f32, sum: S::I) {
+        // SAFETY: as the caller's.
+        unsafe { S::store_bits(p.cast(), sum) }
+    }
+    #[inline(always)]
+    unsafe fn value<S: Simd>(sum: S::I) -> S::V {
+        // SAFETY: as the caller's.
+        unsafe { S::to_float(sum) }
+    }
+
+    #[inline(always)]
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: [S::I; V],
+        x: [*const i8; R],
+        sums: &mut [[S::I; V]; R],
+    ) {
+        // SAFETY: as the caller's; rows of bytes need no 4-byte alignment.
+        unsafe {
+            for i in 0..C::PER_WORD / 4 {
+                let mut weights = w;
+                for weight in &mut weights {
+                    *weight = C::bytes::<S>(*weight, i);
+                }
+                for (row, x) in sums.iter_mut().zip(x) {
+                    let four = S::splat_bits(x.add(4 * i).cast::<u32>().read_unaligned());
+                    for (sum, weight) in row.iter_mut().zip(weights) {
+                        *sum = S::byte_dot(*sum, weight, four);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: S::I, _: usize) -> S::I {
+        w
+    }
+}

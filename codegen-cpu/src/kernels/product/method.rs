@@ -1,0 +1,187 @@
+//! Which inputs meet which weights, and by which inner product on which machine.
+
+use super::codes::{Bf16, Code, F32, Fp8, I4, I8, IntCode, MxFp4, PairCode};
+use super::fold::{E8m0, F32Scale, Fold, Scaled, Whole};
+use super::inner::{Floats, Inner, Ints, Pairs};
+use super::inputs::{Fp8Input, Stage};
+use crate::kernels::simd::Simd;
+use half::bf16;
+use std::marker::PhantomData;
+
+/// Scales that come with the inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum XScales {
+    /// None.
+    None,
+    /// One for each row, the last factor of a result.
+    Last,
+    /// One for each row, or for each row and group, a factor of every group.
+    Each,
+}
+
+/// What is done with an inner product once it is chosen.
+pub(crate) trait Chosen<X> {
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn go<S: Simd, P: Inner>(self)
+    where
+        X: Stage<P::X>;
+}
+
+/// Types of a product.
+pub(crate) trait Method: Send + Sync + 'static {
+    /// Element of `x`.
+    type X: Copy + Send + Sync + 'static;
+    /// Elements of the weight in 32 bits.
+    const PER_WORD: usize;
+    /// What becomes of the sums of groups.
+    type Fold: Fold;
+    /// Scales of the inputs.
+    const X_SCALES: XScales = XScales::None;
+    /// The most elements of a group.
+    const LONGEST: usize = usize::MAX;
+
+    /// Calls `then` with the inner product for `S`.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn choose<S: Simd>(then: impl Chosen<Self::X>);
+}
+
+/// Floats of one type, no scales.
+pub(crate) struct Float<W>(PhantomData<W>);
+/// i8 inputs, integer weights: exact sums of groups.
+pub(crate) struct Integer<C>(PhantomData<C>);
+/// i8 inputs and weights, the exact sum.
+pub(crate) struct Exact;
+/// fp8 inputs and weights.
+pub(crate) struct Fp8Fp8;
+/// Float inputs, codes with scales.
+pub(crate) struct Coded<C, X>(PhantomData<(C, X)>);
+
+impl Method for Float<f32> {
+    type X = f32;
+    const PER_WORD: usize = F32::PER_WORD;
+    type Fold = Whole;
+
+    #[inline(always)]
+    unsafe fn choose<S: Simd>(then: impl Chosen<f32>) {
+        // SAFETY: as the caller's.
+        unsafe { then.go::<S, Floats<F32>>() }
+    }
+}
+
+impl Method for Float<bf16> {
+    type X = bf16;
+    const PER_WORD: usize = Bf16::PER_WORD;
+    type Fold = Whole;
+
+    #[inline(always)]
+    unsafe fn choose<S: Simd>(then: impl Chosen<bf16>) {
+        // SAFETY: as the caller's.
+        unsafe {
+            if S::PAIR_DOT { then.go::<S, Pairs<Bf16>>() } else { then.go::<S, Floats<Bf16>>() }
+        }
+    }
+}
+
+/// So long a sum of products of bytes still fits 32 bits.
+const LONGEST_EXACT: usize = (1 << 17) - 1;
+
+impl<C: IntCode> Method for Integer<C> {
+    type X = i8;
+    const PER_WORD: usize = C::PER_WORD;
+    type Fold = Scaled<F32Scale, false>;
+    const X_SCALES: XScales = XScales::Last;
+    const LONGEST: usize = LONGEST_EXACT;
+
+    #[inline(always)]
+    unsafe fn choose<S: Simd>(then: impl Chosen<i8>) {
+        // SAFETY: as the caller's.
+        unsafe { then.go::<S, Ints<C>>() }
+    }
+}
+
+impl Method for Exact {
+    type X = i8;
+    const PER_WORD: usize = I8::PER_WORD;
+    type Fold = Whole;
+    const LONGEST: usize = LONGEST_EXACT;
+
+    #[inline(always)]
+    unsafe fn choose<S: Simd>(then: impl Chosen<i8>) {
+        // SAFETY: as the caller's.
+        unsafe { then.go::<S, Ints<I8>>() }
+    }
+}
+
+impl Method for Fp8Fp8 {
+    type X = Fp8Input;
+    const PER_WORD: usize = Fp8::PER_WORD;
+    type Fold = Scaled<F32Scale, true>;
+    const X_SCALES: XScales = XScales::Each;
+
+    #[inline(always)]
+    unsafe fn choose<S: Simd>(then: impl Chosen<Fp8Input>) {
+        // SAFETY: as the caller's.
+        unsafe {
+            if S::PAIR_DOT { then.go::<S, Pairs<Fp8>>() } else { then.go::<S, Floats<Fp8>>() }
+        }
+    }
+}
+
+/// The scales that go with codes.
+pub(crate) trait Coding: Code {
+    type Scale: super::fold::Scale;
+}
+impl Coding for Fp8 {
+    type Scale = F32Scale;
+}
+impl Coding for I8 {
+    type Scale = F32Scale;
+}
+impl Coding for I4 {
+    type Scale = F32Scale;
+}
+impl Coding for MxFp4 {
+    type Scale = E8m0;
+}
+
+impl<C: Coding> Method for Coded<C, f32> {
+    type X = f32;
+    const PER_WORD: usize = C::PER_WORD;
+    type Fold = Scaled<C::Scale, false>;
+
+    #[inline(always)]
+    unsafe fn choose<S: Simd>(then: impl Chosen<f32>) {
+        // SAFETY: as the caller's.
+        unsafe { then.go::<S, Floats<C>>() }
+    }
+}
+
+impl<C: Coding + PairCode> Method for Coded<C, bf16> {
+    type X = bf16;
+    const PER_WORD: usize = C::PER_WORD;
+    type Fold = Scaled<C::Scale, false>;
+
+    #[inline(always)]
+    unsafe fn choose<S: Simd>(then: impl Chosen<bf16>) {
+        // SAFETY: as the caller's.
+        unsafe { if S::PAIR_DOT { then.go::<S, Pairs<C>>() } else { then.go::<S, Floats<C>>() } }
+    }
+}
+
+/// [`Coded`] bytes with bf16 inputs: no lookup makes pairs of them.
+pub(crate) struct CodedBytes;
+
+impl Method for CodedBytes {
+    type X = bf16;
+    const PER_WORD: usize = I8::PER_WORD;
+    type Fold = Scaled<F32Scale, false>;
+
+    #[inline(always)]
+    unsafe fn choose<S: Simd>(then: impl Chosen<bf16>) {
+        // SAFETY: as the caller's.
+        unsafe { then.go::<S, Floats<I8>>() }
+    }
+}

@@ -1,0 +1,163 @@
+//! The innermost loops: a few rows of inputs times a stretch of one panel, group by group.
+
+use super::fold::{Fold, Place};
+use super::inner::Inner;
+use super::inputs::Inputs;
+use crate::kernels::matmul::{Ahead, WIDTH};
+use crate::kernels::simd::{LANES, Simd, Vectorised};
+
+/// Vectors of a panel.
+const VECTORS: usize = WIDTH / LANES;
+const LINE_BYTES: usize = 64;
+
+/// Some words of a panel and what they meet.
+pub(super) struct Stretch<'a, P: Inner, F> {
+    /// The first of them.
+    pub(super) weights: *const u32,
+    /// Which word of the panel that is.
+    pub(super) first: usize,
+    /// How many words, at least one.
+    pub(super) count: usize,
+    /// Words of the panel.
+    pub(super) total: usize,
+    /// Words of a group.
+    pub(super) group: usize,
+    pub(super) inputs: &'a Inputs<P::X>,
+    pub(super) fold: F,
+    /// Memory to ask for meanwhile.
+    pub(super) ahead: Ahead,
+    /// Sums of a group that goes on after this stretch, `[rows][64]`.
+    pub(super) partial: *mut f32,
+    /// Sums `[rows][64]`.
+    pub(super) sums: *mut f32,
+}
+
+impl<P: Inner, F: Fold> Stretch<'_, P, F> {
+    /// Adds the products of the rows of inputs `rows`, at most [`Simd::MAX_ROWS`].
+    ///
+    /// # Safety
+    /// As [`Simd`]; pointers are valid for the sizes that the fields name, rows exist.
+    #[inline(always)]
+    pub(super) unsafe fn multiply<S: Simd>(&self, rows: &[u32]) {
+        // SAFETY: as the caller's.
+        unsafe {
+            match rows.len() {
+                1 => self.rows::<S, 1>(rows),
+                2 => self.rows::<S, 2>(rows),
+                3 => self.rows::<S, 3>(rows),
+                4 if const { S::MAX_ROWS > 3 } => self.rows::<S, 4>(rows),
+                5 if const { S::MAX_ROWS > 3 } => self.rows::<S, 5>(rows),
+                6 if const { S::MAX_ROWS > 3 } => self.rows::<S, 6>(rows),
+                _ => unreachable!("tiles have 1 to 6 rows"),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const R: usize>(&self, rows: &[u32]) {
+        // SAFETY: as the caller's.
+        unsafe {
+            if S::WIDE {
+                S::enter(Tile::<P, F, R, VECTORS>(self, rows, 0));
+            } else if R == 1 {
+                S::enter(Tile::<P, F, R, 2>(self, rows, 0));
+                S::enter(Tile::<P, F, R, 2>(self, rows, 2 * LANES));
+            } else {
+                for v in 0..VECTORS {
+                    S::enter(Tile::<P, F, R, 1>(self, rows, v * LANES));
+                }
+            }
+        }
+    }
+}
+
+/// `R` rows by `V` vectors of a stretch, from an output of the panel on.
+struct Tile<'a, P: Inner, F, const R: usize, const V: usize>(
+    &'a Stretch<'a, P, F>,
+    &'a [u32],
+    usize,
+);
+
+impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, P, F, R, V> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Tile(stretch, rows, lane) = self;
+        let &Stretch { weights, first, count, total, group, inputs, fold, .. } = stretch;
+        let &Stretch { mut ahead, partial, sums, .. } = stretch;
+        // SAFETY: as for `Stretch::multiply`; a prefetch may name any address.
+        unsafe {
+            let row: [usize; R] = std::array::from_fn(|r| rows[r] as usize);
+            let x = row.map(|r| inputs.row(r));
+            let (mut at, end) = (first, first + count);
+            let mut w = weights.add(lane);
+            while at < end {
+                let g = at / group;
+                let stop = end.min((g + 1) * group);
+                let fresh = at == g * group;
+                let mut acc = [[P::start::<S>(0); V]; R];
+                for (r, acc) in acc.iter_mut().enumerate() {
+                    let start = P::start::<S>(inputs.start::<P>(row[r], g));
+                    for (v, a) in acc.iter_mut().enumerate() {
+                        *a = if fresh {
+                            start
+                        } else {
+                            P::load::<S>(partial.add(r * WIDTH + lane + v * LANES))
+                        };
+                    }
+                }
+                while at < stop {
+                    for _ in 0..ahead.lines {
+                        S::prefetch(ahead.from);
+                        ahead.from = ahead.from.wrapping_add(LINE_BYTES);
+                    }
+                    let words = std::array::from_fn(|v| S::load_bits(w.add(v * LANES)));
+                    P::step::<S, R, V>(words, x.map(|x| x.add(at * P::GROUP)), &mut acc);
+                    w = w.wrapping_add(WIDTH);
+                    at += 1;
+                }
+                let done = stop == (g + 1) * group || stop == total;
+                for (r, acc) in acc.iter().enumerate() {
+                    for (v, &sum) in acc.iter().enumerate() {
+                        let lane = lane + v * LANES;
+                        if done {
+                            let at = Place { group: g, row: row[r], lane };
+                            fold.fold::<S, P>(sum, at, sums.add(r * WIDTH + lane));
+                        } else {
+                            P::store::<S>(partial.add(r * WIDTH + lane), sum);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `count` words of a panel at `from`, expanded to `P::EXPANSION` times as many at `to`.
+pub(super) struct Expand<P> {
+    pub(super) from: *const u32,
+    pub(super) to: *mut u32,
+    pub(super) count: usize,
+    pub(super) of: std::marker::PhantomData<P>,
+}
+
+impl<P: Inner> Vectorised for Expand<P> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: both are valid for as many words of a panel, by the caller's promise.
+        unsafe {
+            for word in 0..self.count {
+                for v in 0..VECTORS {
+                    let w = S::load_bits(self.from.add(word * WIDTH + v * LANES));
+                    for i in 0..P::EXPANSION {
+                        let to = (word * P::EXPANSION + i) * WIDTH + v * LANES;
+                        S::store_bits(self.to.add(to), P::expand::<S>(w, i));
+                    }
+                }
+            }
+        }
+    }
+}

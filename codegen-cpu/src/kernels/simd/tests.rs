@@ -1,0 +1,96 @@
+use super::*;
+
+/// Words of random bytes, every byte value among them.
+fn words(seed: u32) -> Vec<u32> {
+    let mut state = seed | 1;
+    (0..64 * LANES)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state ^ state >> 15
+        })
+        .collect()
+}
+
+fn bits<S: Simd>(v: S::I) -> [u32; LANES] {
+    let mut out = [0; LANES];
+    // SAFETY: called where the machine has `S`.
+    unsafe { S::store_bits(out.as_mut_ptr(), v) };
+    out
+}
+
+struct Agrees;
+
+impl Vectorised for Agrees {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let floats: [f32; LANES] = std::array::from_fn(|i| i as f32 * 1.5 - 7.0);
+        let halves: [u16; 2 * LANES] = std::array::from_fn(|i| (i % LANES) as u16 * 999);
+        for (w, x) in words(1).chunks(LANES).zip(words(2).chunks(LANES)) {
+            // SAFETY: called where the machine has `S`; chunks have 16 words. What is compared
+            // with runs anywhere.
+            unsafe {
+                let load = |p: &[u32]| (S::load_bits(p.as_ptr()), Portable::load_bits(p.as_ptr()));
+                let ((w, pw), (x, px)) = (load(w), load(x));
+                let same = |got: S::I, want: [u32; LANES], what: &str| {
+                    assert_eq!(bits::<S>(got), want, "{what}");
+                };
+                same(S::byte_dot(x, w, x), Portable::byte_dot(px, pw, px), "byte_dot");
+                same(S::max_bits(w, x), Portable::max_bits(pw, px), "max");
+                same(S::xor_bits(w, x), Portable::xor_bits(pw, px), "xor");
+                same(S::or_bits(w, x), Portable::or_bits(pw, px), "or");
+                same(S::and_bits(w, x), Portable::and_bits(pw, px), "and");
+                same(S::shl::<20>(w), Portable::shl::<20>(pw), "shl");
+                same(S::shr::<3>(w), Portable::shr::<3>(pw), "shr");
+                same(S::shr_by(w, 16), Portable::shr_by(pw, 16), "shr_by");
+                same(S::sar::<24>(w), Portable::sar::<24>(pw), "sar");
+                let table = &halves;
+                same(S::look_up_pairs(table, w), Portable::look_up_pairs(table, pw), "pairs");
+                for (got, want) in S::fp8_pairs(w).into_iter().zip(Portable::fp8_pairs(pw)) {
+                    same(got, want, "fp8");
+                }
+                assert_eq!(S::lanes(S::to_float(w)), Portable::to_float(pw));
+                assert_eq!(S::lanes(S::look_up(&floats, w)), Portable::look_up(&floats, pw));
+                same(S::to_bits(S::from_bits(w)), pw, "bits");
+                let raw = S::lanes(S::from_bits(w)).map(f32::to_bits);
+                assert_eq!(raw, pw);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_agrees_with_plain_arrays() {
+    use crate::device::InstructionSet;
+    for set in InstructionSet::available() {
+        // SAFETY: the machine has what is available.
+        unsafe {
+            match set {
+                InstructionSet::Portable => Portable::enter(Agrees),
+                #[cfg(target_arch = "x86_64")]
+                InstructionSet::Avx2 => Avx2::enter(Agrees),
+                #[cfg(target_arch = "x86_64")]
+                InstructionSet::Avx512 | InstructionSet::Avx512Amx => Avx512::enter(Agrees),
+                #[cfg(target_arch = "x86_64")]
+                InstructionSet::Avx512Bf16 => Avx512Bf16::enter(Agrees),
+                #[cfg(not(target_arch = "x86_64"))]
+                _ => unreachable!("only portable is available"),
+            }
+        }
+    }
+}
+
+#[test]
+fn fp8_codes_are_their_values() {
+    for code in 0..=u8::MAX {
+        let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
+        let size = match exponent {
+            0 => mantissa * 2f32.powi(-9),
+            e => (1.0 + mantissa / 8.0) * 2f32.powi(e - 7),
+        };
+        let want = if code < 128 { size } else { -size };
+        let got = f32::from_bits(u32::from(fp8_as_bf16(code)) << 16);
+        assert_eq!(got.to_bits(), want.to_bits(), "{code:#x}");
+    }
+}

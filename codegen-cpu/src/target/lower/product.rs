@@ -1,0 +1,118 @@
+//! Products of coded weights, and of one of several weights for each row.
+
+use super::{Call, float, is, is_f32, stride};
+use compiler::{Lowered, Operand};
+use ir::{DType, Layout, Op};
+use tensor::layout::Panels;
+
+pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Option<Lowered> {
+    let out = results.first()?;
+    let call = Call::new(operands.len(), results.len());
+    match (op, operands) {
+        (Op::QuantMatmul { group, .. }, [x, x_scale, weight, weight_scale]) => {
+            let (n, k) = panels(weight, 2)?;
+            let scales = quantized(x, x_scale, weight, weight_scale, *group)?;
+            (x.ty.rank() == 2).then_some(())?;
+            call.ints(&[x.dim(0), n, k])
+                .ints(&scales)
+                .ints(&[stride(x), stride(out)])
+                .named(format!("quant_matmul_{}_{}", weight.ty.dtype, float(out)?))
+        }
+        (Op::StaticMatmul { .. }, [x, weight, bias, scale]) => {
+            let (n, k) = panels(weight, 2)?;
+            let typed = is(x, DType::I8) && is(weight, DType::I8) && is(bias, DType::I32);
+            (typed && is_f32(&[scale]) && x.ty.rank() == 2).then_some(())?;
+            call.ints(&[x.dim(0), n, k, stride(x), stride(out)])
+                .named(format!("static_matmul_i8_{}", float(out)?))
+        }
+        (Op::DequantMatmul { group, .. }, [x, weight, weight_scale]) => {
+            let (n, k) = panels(weight, 2)?;
+            let codes = coded(weight, weight_scale, *group)?;
+            (x.ty.rank() == 2).then_some(())?;
+            call.ints(&[x.dim(0), n, k, *group, stride(x), stride(out)]).named(format!(
+                "dequant_matmul_{codes}_{}_{}",
+                float(x)?,
+                float(out)?
+            ))
+        }
+        (Op::GroupedMatmul { .. }, [x, order, _, weight]) => {
+            let ([t, k, own], [x_stride, out_stride]) = pairs(x, order, out)?;
+            let (n, inputs) = panels(weight, 3)?;
+            (x.ty.dtype == weight.ty.dtype).then_some(())?;
+            call.ints(&[t, k, own, weight.dim(0), n, inputs, x_stride, out_stride]).named(format!(
+                "grouped_matmul_{}_{}",
+                float(weight)?,
+                float(out)?
+            ))
+        }
+        (Op::GroupedQuantMatmul { group, .. }, [x, x_scale, order, _, weight, weight_scale]) => {
+            let ([t, k, own], strides) = pairs(x, order, out)?;
+            let (n, inputs) = panels(weight, 3)?;
+            let scales = quantized(x, x_scale, weight, weight_scale, *group)?;
+            call.ints(&[t, k, own, weight.dim(0), n, inputs])
+                .ints(&scales)
+                .ints(&strides)
+                .named(format!("grouped_quant_matmul_{}_{}", weight.ty.dtype, float(out)?))
+        }
+        (Op::GroupedDequantMatmul { group, .. }, [x, order, _, weight, weight_scale]) => {
+            let ([t, k, own], strides) = pairs(x, order, out)?;
+            let (n, inputs) = panels(weight, 3)?;
+            let codes = coded(weight, weight_scale, *group)?;
+            call.ints(&[t, k, own, weight.dim(0), n, inputs, *group]).ints(&strides).named(format!(
+                "grouped_dequant_matmul_{codes}_{}_{}",
+                float(x)?,
+                float(out)?
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Outputs and inputs of a packed weight.
+fn panels(weight: &Operand, rank: usize) -> Option<(u64, u64)> {
+    let fits = weight.ty.layout == Layout::Panels && weight.ty.rank() == rank;
+    fits.then(|| (weight.dim(rank - 2), weight.dim(rank - 1)))
+}
+
+/// Whether kernels take the scales of a weight in groups of `group`.
+fn scaled(weight: &Operand, scale: &Operand, group: u64) -> Option<()> {
+    let k = weight.dim(weight.ty.rank() - 1);
+    let per_word = Panels::new(1, 1, weight.ty.dtype).group();
+    let fits = scale.ty.layout == Layout::Panels && (group >= k || group.is_multiple_of(per_word));
+    fits.then_some(())
+}
+
+/// How a weight with scales is coded.
+fn coded(weight: &Operand, scale: &Operand, group: u64) -> Option<DType> {
+    scaled(weight, scale, group)?;
+    Some(weight.ty.dtype)
+}
+
+/// The scalars of the scales of a product of quantised matrices.
+fn quantized(
+    x: &Operand,
+    x_scale: &Operand,
+    weight: &Operand,
+    weight_scale: &Operand,
+    group: u64,
+) -> Option<[u64; 2]> {
+    scaled(weight, weight_scale, group)?;
+    let each = x_scale.dim(x_scale.ty.rank() - 1);
+    // Sums of integers are scaled once, when they are complete.
+    let fits = each == 1 || is(x, DType::F8E4M3);
+    (fits && is_dense(x_scale)).then_some([group, each])
+}
+
+/// Tokens, pairs of each and whether pairs have rows of their own in `x`; strides between rows of
+/// inputs and of results.
+fn pairs(x: &Operand, order: &Operand, out: &Operand) -> Option<([u64; 3], [u64; 2])> {
+    let own = x.ty.rank() == 3;
+    let x_stride = if own { x.dim(2) } else { stride(x) };
+    let fits = (!own || is_dense(x)) && is_dense(out) && is_dense(order);
+    fits.then(|| ([order.dim(0), order.dim(1), u64::from(own)], [x_stride, out.dim(2)]))
+}
+
+/// Whether rows follow one another without gaps.
+fn is_dense(o: &Operand) -> bool {
+    o.dim(0) <= 1 || stride(o) == (1..o.ty.rank()).map(|i| o.dim(i)).product::<u64>()
+}
