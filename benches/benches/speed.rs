@@ -1,7 +1,7 @@
 //! Decode and prefill speed of a released shape with random weights, as fractions of what this
 //! machine's memory and arithmetic allow, measured in the same run.
 //!
-//! `cargo bench --bench speed -- [qwen2.5-0.5b|qwen3-0.6b] [INSTRUCTION SET]`
+//! `cargo bench --bench speed -- [qwen2.5-0.5b|qwen3-0.6b|qwen3-moe-small] [INSTRUCTION SET]`
 
 use anyhow::Context;
 use artifact::{Artifact, Manifest};
@@ -45,7 +45,10 @@ fn main() -> anyhow::Result<()> {
     let shape = match name {
         "qwen2.5-0.5b" => Shape::qwen2_5_0_5b(),
         "qwen3-0.6b" => Shape::qwen3_0_6b(),
-        other => anyhow::bail!("`{other}` is no shape; use qwen2.5-0.5b or qwen3-0.6b"),
+        "qwen3-moe-small" => Shape::qwen3_moe_small(),
+        other => {
+            anyhow::bail!("`{other}` is no shape; use qwen2.5-0.5b, qwen3-0.6b or qwen3-moe-small")
+        }
     };
     let artifact = artifact(name, &shape)?;
     let options = EngineOptions::default();
@@ -69,7 +72,7 @@ fn main() -> anyhow::Result<()> {
 
     for batch in BATCHES {
         println!("decode, batch {batch}, context about {PROMPT}");
-        let bytes = decode_bytes(m, batch);
+        let bytes = decode_bytes(&shape, m, batch);
         start_decoding(&mut engine, batch)?;
         let mut rows = Vec::new();
         for _ in 0..RUNS {
@@ -179,17 +182,36 @@ fn best_peak(tiles: bool) -> anyhow::Result<f64> {
         .context("a vector unit")
 }
 
-/// Bytes a decode step reads at least: every weight once and the keys and values of each context.
-fn decode_bytes(m: &Manifest, batch: usize) -> f64 {
+/// Weights of one layer: those that every token meets, and one expert.
+fn layer_weights(s: &Shape) -> (f64, f64) {
+    let (h, d) = (s.hidden as f64, s.head_dim as f64);
+    let (q, kv) = (s.heads as f64 * d, s.kv_heads as f64 * d);
+    let attention = h * (q + 2.0 * kv) + q * h;
+    match s.experts {
+        None => (attention + 3.0 * h * s.intermediate as f64, 0.0),
+        Some(e) => (attention + h * e.count as f64, 3.0 * h * e.width as f64),
+    }
+}
+
+/// Bytes a decode step reads at least: every weight it needs once, and the keys and values of each
+/// context. Of the experts it needs as many as a random choice for each token hits.
+fn decode_bytes(s: &Shape, m: &Manifest, batch: usize) -> f64 {
     let context = (PROMPT + RUNS * STEPS / 2) as f64;
-    m.memory.weights_bytes as f64 + batch as f64 * context * m.kv.bytes_per_token as f64
+    let (always, expert) = layer_weights(s);
+    let hit = s.experts.map_or(0.0, |e| {
+        let missed = 1.0 - e.per_token as f64 / e.count as f64;
+        e.count as f64 * (1.0 - missed.powi(batch as i32))
+    });
+    let weights = s.layers as f64 * (always + hit * expert) + (s.hidden * s.vocab_size) as f64;
+    2.0 * weights + batch as f64 * context * m.kv.bytes_per_token as f64
 }
 
 /// Operations of a prefill: the layers for every token, causal attention, the head once.
 fn prefill_flops(s: &Shape, tokens: f64) -> f64 {
-    let (h, i, d) = (s.hidden as f64, s.intermediate as f64, s.head_dim as f64);
-    let (q, kv) = (s.heads as f64 * d, s.kv_heads as f64 * d);
-    let weights = s.layers as f64 * (h * (q + 2.0 * kv) + q * h + 3.0 * h * i);
+    let (always, expert) = layer_weights(s);
+    let used = s.experts.map_or(0.0, |e| e.per_token as f64);
+    let weights = s.layers as f64 * (always + used * expert);
+    let q = (s.heads * s.head_dim) as f64;
     let attention = s.layers as f64 * 2.0 * 2.0 * q * tokens * (tokens + 1.0) / 2.0;
-    2.0 * weights * tokens + attention + 2.0 * h * s.vocab_size as f64
+    2.0 * weights * tokens + attention + 2.0 * (s.hidden * s.vocab_size) as f64
 }

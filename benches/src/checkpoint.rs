@@ -10,7 +10,18 @@ use std::{
     path::Path,
 };
 
-/// Sizes of a dense decoder.
+/// Experts in place of the feed-forward block of every layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Experts {
+    /// How many a layer has.
+    pub count: u64,
+    /// How many each token uses.
+    pub per_token: u64,
+    /// Width between the halves of one.
+    pub width: u64,
+}
+
+/// Sizes of a decoder.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Class named in `config.json`, one of [`models::supported_architectures`].
@@ -27,8 +38,10 @@ pub struct Shape {
     pub kv_heads: u64,
     /// Channels of a head.
     pub head_dim: u64,
-    /// Width between the halves of the feed-forward block.
+    /// Width between the halves of the feed-forward block, where there are no experts.
     pub intermediate: u64,
+    /// Experts of every layer.
+    pub experts: Option<Experts>,
     /// Rows of the embedding, at least [`TOKENS`].
     pub vocab_size: u64,
     /// Longest context in tokens.
@@ -53,6 +66,7 @@ impl Shape {
             kv_heads: 2,
             head_dim: 64,
             intermediate: 4864,
+            experts: None,
             vocab_size: 151_936,
             max_position: 32_768,
             rope_theta: 1e6,
@@ -72,6 +86,7 @@ impl Shape {
             kv_heads: 8,
             head_dim: 128,
             intermediate: 3072,
+            experts: None,
             vocab_size: 151_936,
             max_position: 40_960,
             rope_theta: 1e6,
@@ -80,8 +95,28 @@ impl Shape {
         }
     }
 
+    /// A small Qwen3-MoE of 549 million parameters, 32 experts of which a token uses 4.
+    pub fn qwen3_moe_small() -> Self {
+        Self {
+            architecture: "Qwen3MoeForCausalLM",
+            model_type: "qwen3_moe",
+            hidden: 768,
+            layers: 12,
+            heads: 12,
+            kv_heads: 4,
+            head_dim: 64,
+            intermediate: 2048,
+            experts: Some(Experts { count: 32, per_token: 4, width: 512 }),
+            vocab_size: 50_000,
+            max_position: 40_960,
+            rope_theta: 1e6,
+            tied: false,
+            shard_bytes: None,
+        }
+    }
+
     fn config(&self) -> Value {
-        json!({
+        let mut config = json!({
             "architectures": [self.architecture],
             "model_type": self.model_type,
             "hidden_act": "silu",
@@ -99,7 +134,16 @@ impl Shape {
             "torch_dtype": "bfloat16",
             "bos_token_id": END_OF_TEXT,
             "eos_token_id": END_OF_TURN,
-        })
+        });
+        if let Some(Experts { count, per_token, width }) = self.experts {
+            config["num_experts"] = json!(count);
+            config["num_experts_per_tok"] = json!(per_token);
+            config["moe_intermediate_size"] = json!(width);
+            config["norm_topk_prob"] = json!(true);
+            config["decoder_sparse_step"] = json!(1);
+            config["mlp_only_layers"] = json!([]);
+        }
+        config
     }
 }
 
@@ -424,9 +468,11 @@ mod tests {
 
     #[test]
     fn released_shapes_have_the_published_sizes() {
-        for (shape, parameters) in
-            [(Shape::qwen2_5_0_5b(), 494_032_768), (Shape::qwen3_0_6b(), 596_049_920)]
-        {
+        for (shape, parameters) in [
+            (Shape::qwen2_5_0_5b(), 494_032_768),
+            (Shape::qwen3_0_6b(), 596_049_920),
+            (Shape::qwen3_moe_small(), 548_974_848),
+        ] {
             let text = shape.config().to_string();
             let config = Config::parse(Path::new("config.json"), text.as_bytes()).unwrap();
             let count = |(_, dims): &(String, Vec<u64>)| dims.iter().product::<u64>();
