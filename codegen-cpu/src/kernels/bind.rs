@@ -156,11 +156,23 @@ pub(crate) struct Binder<'a> {
     next_arg: usize,
     next_scalar: usize,
     uses: Vec<Use>,
+    name: &'static str,
 }
 
 impl<'a> Binder<'a> {
     pub(crate) fn new(args: &'a [Buffer], scalars: &'a [Scalar]) -> Self {
-        Self { args, scalars, next_arg: 0, next_scalar: 0, uses: Vec::with_capacity(args.len()) }
+        let uses = Vec::with_capacity(args.len());
+        Self { args, scalars, next_arg: 0, next_scalar: 0, uses, name: "" }
+    }
+
+    /// Says which kernel is bound, for those that serve several names.
+    pub(crate) fn call(&mut self, name: &'static str) {
+        self.name = name;
+    }
+
+    /// The kernel that is bound.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The next scalar, a count.

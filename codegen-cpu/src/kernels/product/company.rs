@@ -32,47 +32,80 @@ pub(crate) struct Lists {
     pub(super) results: *mut u32,
 }
 
-/// A way to bring rows and weights together.
-pub(crate) trait Gathering: Sized + Send + Sync + 'static {
-    /// Takes the first scalars.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    fn company(b: &mut Binder<'_>) -> Result<(Company, usize), String>;
+/// The way rows and weights are brought together, which the first word of a kernel's name says.
+pub(super) enum Gathering {
+    All(All),
+    ByExpert(ByExpert),
+}
 
-    /// Takes its buffers; `own` is what [`Gathering::company`] gave.
+impl Gathering {
+    /// Takes the first scalars: numbers of rows and weights, and how many pairs read one row.
     ///
     /// # Errors
     /// What is wrong with them.
-    fn bind(b: &mut Binder<'_>, company: Company, own: usize) -> Result<Self, String>;
+    pub(super) fn company(b: &mut Binder<'_>) -> Result<(Company, usize), String> {
+        if Self::is_by_expert(b) { ByExpert::company(b) } else { All::company(b) }
+    }
+
+    /// Takes its buffers; `share` is what [`Gathering::company`] gave.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn bind(b: &mut Binder<'_>, company: Company, share: usize) -> Result<Self, String> {
+        if Self::is_by_expert(b) {
+            Ok(Self::ByExpert(ByExpert::bind(b, company, share)?))
+        } else {
+            Ok(Self::All(All { rows: company.outputs }))
+        }
+    }
+
+    fn is_by_expert(b: &Binder<'_>) -> bool {
+        b.name().starts_with("grouped_")
+    }
 
     /// The next meeting of this thread after those it has `seen`, all of which have `panels`
     /// panels. Every panel of every weight that has rows is in exactly one thread's meetings.
     ///
     /// # Safety
     /// Buffers are alive, lists as long as there are results.
-    unsafe fn next(
+    pub(super) unsafe fn next(
         &self,
         worker: &Worker<'_>,
         panels: usize,
         seen: &mut Seen,
         lists: Lists,
-    ) -> Option<Meeting>;
+    ) -> Option<Meeting> {
+        // SAFETY: as the caller's.
+        unsafe {
+            match self {
+                Self::All(all) => all.next(worker, panels, seen, lists),
+                Self::ByExpert(pairs) => pairs.next(worker, panels, seen, lists),
+            }
+        }
+    }
 
-    /// The rows of the result that meet nothing, as a range of places of [`Gathering::at`].
+    /// The rows of the result that meet nothing, as ranges of places of [`Gathering::at`].
     ///
     /// # Safety
     /// Buffers are alive.
-    unsafe fn alone(&self) -> [Range<usize>; 2] {
-        [0..0, 0..0]
+    pub(super) unsafe fn alone(&self) -> [Range<usize>; 2] {
+        match self {
+            Self::All(_) => [0..0, 0..0],
+            // SAFETY: as the caller's.
+            Self::ByExpert(pairs) => unsafe { pairs.alone() },
+        }
     }
 
     /// The row of the result at a place.
     ///
     /// # Safety
     /// Buffers are alive, the place exists.
-    unsafe fn at(&self, place: usize) -> Option<usize> {
-        Some(place)
+    pub(super) unsafe fn at(&self, place: usize) -> Option<usize> {
+        match self {
+            Self::All(_) => Some(place),
+            // SAFETY: as the caller's.
+            Self::ByExpert(pairs) => unsafe { pairs.at(place) },
+        }
     }
 }
 
@@ -88,21 +121,16 @@ pub(crate) struct Seen {
 }
 
 /// All rows meet one weight.
-pub(crate) struct All {
+pub(super) struct All {
     rows: usize,
 }
 
-impl Gathering for All {
+impl All {
     fn company(b: &mut Binder<'_>) -> Result<(Company, usize), String> {
         let rows = b.count("T")?;
         Ok((Company { inputs: rows, outputs: rows, experts: 1 }, 1))
     }
 
-    fn bind(_: &mut Binder<'_>, company: Company, _: usize) -> Result<Self, String> {
-        Ok(Self { rows: company.outputs })
-    }
-
-    #[inline(always)]
     unsafe fn next(
         &self,
         worker: &Worker<'_>,
@@ -127,7 +155,7 @@ impl Gathering for All {
 }
 
 /// Pairs meet the weights of their experts.
-pub(crate) struct ByExpert {
+pub(super) struct ByExpert {
     pairs: usize,
     experts: usize,
     /// Pairs that read one row of `x`.
@@ -159,7 +187,7 @@ impl ByExpert {
     }
 }
 
-impl Gathering for ByExpert {
+impl ByExpert {
     fn company(b: &mut Binder<'_>) -> Result<(Company, usize), String> {
         let (tokens, k) = (b.count("T")?, b.positive("k")?);
         let share = match b.count("own")? {
@@ -182,7 +210,6 @@ impl Gathering for ByExpert {
         Ok(Self { pairs: outputs, experts, share, order, starts })
     }
 
-    #[inline(always)]
     unsafe fn next(
         &self,
         worker: &Worker<'_>,
@@ -238,7 +265,6 @@ impl Gathering for ByExpert {
         }
     }
 
-    #[inline(always)]
     unsafe fn alone(&self) -> [Range<usize>; 2] {
         // SAFETY: the caller's promise.
         unsafe {
@@ -248,7 +274,6 @@ impl Gathering for ByExpert {
         }
     }
 
-    #[inline(always)]
     unsafe fn at(&self, place: usize) -> Option<usize> {
         // SAFETY: the caller's promise.
         let pair = unsafe { *self.order.row(0).add(place) };

@@ -16,8 +16,6 @@ mod panel;
 mod tile;
 
 pub(crate) use codes::{Fp8, I4, I8, MxFp4};
-pub(crate) use company::{All, ByExpert};
-pub(crate) use epilogue::BiasScale;
 pub(crate) use method::{Coded, CodedBytes, Exact, Float, Fp8Fp8, Integer};
 
 use super::bind::{Binder, Kernel, Rows, product};
@@ -37,7 +35,7 @@ const MOST_ROWS: usize = 512;
 const ROWS_TO_STAGE_ALONE: usize = 8;
 
 /// `quant_matmul_*`, `static_matmul_*`, `dequant_matmul_*` and `grouped_*`.
-pub(crate) struct Product<M: Method, G, E> {
+pub(crate) struct Product<M: Method> {
     company: Company,
     k: usize,
     /// Panels of a weight, words of a panel and of a group for each output.
@@ -50,13 +48,13 @@ pub(crate) struct Product<M: Method, G, E> {
     x_scales: Option<(Rows<f32>, usize)>,
     weight: Rows<u32>,
     scales: Option<Rows<u32>>,
-    gathering: G,
-    epilogue: E,
+    gathering: Gathering,
+    epilogue: M::End,
 }
 
-impl<M: Method, G: Gathering, E: Epilogue> Kernel for Product<M, G, E> {
+impl<M: Method> Kernel for Product<M> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
-        let (company, own) = G::company(b)?;
+        let (company, own) = Gathering::company(b)?;
         let Company { inputs, outputs, experts } = company;
         let (n, k) = (b.positive("N")?, b.positive("K")?);
         let scaled = <M::Fold as Fold>::Scale::SOME;
@@ -73,7 +71,7 @@ impl<M: Method, G: Gathering, E: Epilogue> Kernel for Product<M, G, E> {
         if each > 1 && (M::X_SCALES == XScales::Last || each != groups) {
             return Err(format!("`x groups` is {each}, expected one for each row or group"));
         }
-        let panels = E::weight_rows(n)?.div_ceil(WIDTH);
+        let panels = M::End::weight_rows(n)?.div_ceil(WIDTH);
         let len = product(&[experts, panels, words, WIDTH])?;
         // What `scratch` will ask for.
         product(&[inputs.max(outputs), k.next_multiple_of(8) + 2 * WIDTH, 8])?;
@@ -83,7 +81,7 @@ impl<M: Method, G: Gathering, E: Epilogue> Kernel for Product<M, G, E> {
             XScales::None => None,
             _ => Some((b.input("x scale", inputs, each, each)?, each)),
         };
-        let gathering = G::bind(b, company, own)?;
+        let gathering = Gathering::bind(b, company, own)?;
         let weight = b.input("weight", 1, len, len)?;
         let scales = if scaled {
             let words = <M::Fold as Fold>::Scale::words(groups);
@@ -92,7 +90,7 @@ impl<M: Method, G: Gathering, E: Epilogue> Kernel for Product<M, G, E> {
         } else {
             None
         };
-        let epilogue = E::bind(b, &Sizes { rows: outputs, n, out_stride })?;
+        let epilogue = M::End::bind(b, &Sizes { rows: outputs, n, out_stride })?;
         let group = if groups == 1 { words } else { group / M::PER_WORD };
         Ok(Self {
             company,
@@ -118,8 +116,8 @@ impl<M: Method, G: Gathering, E: Epilogue> Kernel for Product<M, G, E> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
-        struct Run<'a, M: Method, G, E>(&'a Product<M, G, E>, &'a Worker<'a>);
-        impl<M: Method, G: Gathering, E: Epilogue> Chosen<M::X> for Run<'_, M, G, E> {
+        struct Run<'a, M: Method>(&'a Product<M>, &'a Worker<'a>);
+        impl<M: Method> Chosen<M::X> for Run<'_, M> {
             #[inline(always)]
             unsafe fn go<S: Simd, P: Inner>(self)
             where
@@ -138,7 +136,7 @@ impl<M: Method, G: Gathering, E: Epilogue> Kernel for Product<M, G, E> {
     }
 }
 
-impl<M: Method, G: Gathering, E: Epilogue> Product<M, G, E> {
+impl<M: Method> Product<M> {
     fn stages_alone(&self) -> bool {
         self.company.inputs <= ROWS_TO_STAGE_ALONE
     }

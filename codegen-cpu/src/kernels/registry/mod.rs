@@ -37,7 +37,10 @@ pub(crate) fn bind(
     name: &str,
     binder: &mut Binder<'_>,
 ) -> Option<Result<Box<dyn Run>, String>> {
-    entries().find(|(known, _)| *known == name).map(|(_, bind)| bind(set, binder))
+    entries().find(|(known, _)| *known == name).map(|(known, bind)| {
+        binder.call(known);
+        bind(set, binder)
+    })
 }
 
 /// Every kernel name.
