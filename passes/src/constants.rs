@@ -3,7 +3,8 @@
 use ir::{Func, Module, ValueDef, ValueId};
 use std::collections::HashSet;
 
-/// Constant weights of matrix products anywhere in a module, by what they are computed from.
+/// Constant matrices that something in a module multiplies by, by what they are computed from.
+/// Stacks of matrices are left out: no table that functions share is one.
 ///
 /// Functions of one module share the stored constants, so whether a table is worth a layout of its
 /// own is a question about all of them.
@@ -16,7 +17,8 @@ impl ProductWeights {
         let weights = module.funcs.iter().flat_map(|func| {
             func.order.iter().filter_map(|&n| {
                 let node = &func.nodes[n];
-                formula(func, node.args[node.op.matmul_weight()?])
+                let weight = node.args[node.op.matmul_weight()?];
+                if func.values[weight].ty.rank() == 2 { formula(func, weight) } else { None }
             })
         });
         Self(weights.collect())
