@@ -149,8 +149,9 @@ fn damage_is_refused_with_the_file_and_the_remedy() {
     }
 
     let manifest = fs::read_to_string(whole.join("manifest.json")).unwrap();
+    let version = format!("\"format_version\": {}", artifact::FORMAT_VERSION);
     for (from, to, said) in [
-        ("\"format_version\": 1", "\"format_version\": 99", "format 99"),
+        (&*version, "\"format_version\": 99", "format 99"),
         ("\"device\": \"cpu\"", "\"device\": \"ascend910b\"", "compiled for device ascend910b"),
         (
             "\"instruction_set\": \"portable\"",
