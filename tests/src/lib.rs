@@ -1,6 +1,8 @@
 //! What the end-to-end tests share: compiling fixtures, running the program, speaking HTTP, and the
 //! recorded outputs to compare with.
 
+pub mod answer;
+pub mod compare;
 pub mod engine;
 pub mod http;
 pub mod oracle;

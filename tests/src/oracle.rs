@@ -1,5 +1,6 @@
 //! Outputs recorded from Hugging Face transformers, see `tests/fixtures/README.md`.
 
+use crate::answer::Entry;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::path::Path;
 
@@ -12,6 +13,14 @@ pub struct Matrix {
     pub data: Vec<f32>,
     /// Columns.
     pub cols: usize,
+}
+
+/// A step of a recorded greedy continuation.
+pub struct Step {
+    /// The token.
+    pub id: u32,
+    /// The best tokens with their log-probabilities, best first.
+    pub best: Vec<Entry>,
 }
 
 impl Matrix {
@@ -31,6 +40,12 @@ impl Matrix {
         let max = f64::from(row.iter().fold(f32::NEG_INFINITY, |m, &v| m.max(v)));
         let sum: f64 = row.iter().map(|&v| (f64::from(v) - max).exp()).sum();
         row.iter().map(|&v| (f64::from(v) - max - sum.ln()) as f32).collect()
+    }
+
+    /// The column of the largest number in row `i`, the first among equals.
+    pub fn argmax(&self, i: usize) -> usize {
+        let row = self.row(i);
+        (0..row.len()).fold(0, |best, k| if row[k] > row[best] { k } else { best })
     }
 
     /// The largest magnitude in row `i`.
@@ -60,6 +75,18 @@ impl Oracle {
             let (words, _) = t.data().as_chunks::<8>();
             words.iter().map(|&w| i64::from_le_bytes(w) as u32).collect()
         })
+    }
+
+    /// The greedy continuation recorded as `kind`, such as `f32_a`.
+    pub fn steps(&self, kind: &str) -> Vec<Step> {
+        let best_ids = self.ids(&format!("gen_top5_ids_{kind}"));
+        let logprobs = self.floats(&format!("gen_top5_logprobs_{kind}"));
+        let ids = self.ids(&format!("gen_ids_{kind}"));
+        let best = |step: usize| {
+            let ids = &best_ids[step * logprobs.cols..];
+            logprobs.row(step).iter().zip(ids).map(|(&v, &id)| (v, id as usize)).collect()
+        };
+        ids.into_iter().enumerate().map(|(i, id)| Step { id, best: best(i) }).collect()
     }
 
     /// Floating-point numbers, such as `logits_f32_a`, with the last dimension as columns.

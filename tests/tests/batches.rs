@@ -34,7 +34,7 @@ fn job(id: u64) -> (Vec<u32>, usize) {
 
 #[test]
 fn random_batches_equal_single_runs() {
-    for model in ["qwen2", "qwen3"] {
+    for model in ["qwen2", "qwen3", "qwen3_moe_w8a8", "qwen3_next", "deepseek_v32", "gpt_oss"] {
         let dir = TempDir::new().unwrap();
         let compile = |name: &str, options: &str| {
             let options = format!("{options} --max-context 128 --no-record");

@@ -4,11 +4,12 @@
 use precast_tests::{
     compile_here,
     engine::{Output, load, request},
-    root,
+    fixture, root,
 };
 use runtime::StepOutcome;
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    path::Path,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use tempfile::TempDir;
@@ -42,9 +43,16 @@ const STEPS: usize = 1000;
 
 #[test]
 fn a_thousand_decode_steps_allocate_nothing() {
+    let fixtures = ["qwen3_moe_w8a8", "qwen3_next", "deepseek_v32", "gpt_oss"].map(fixture);
+    for model in std::iter::once(root("demo")).chain(fixtures) {
+        decode(&model);
+    }
+}
+
+fn decode(model: &Path) {
     let dir = TempDir::new().unwrap();
-    let artifact =
-        compile_here(&root("demo"), &dir.path().join("demo"), "--graph-bs 4 --no-record");
+    let options = "--graph-bs 4 --max-context 1100 --no-record";
+    let artifact = compile_here(model, &dir.path().join("artifact"), options);
     let mut engine = load(&artifact, 2);
     let outputs: Vec<Output> = (0..3).map(|_| Output::with_capacity(STEPS + 50)).collect();
     for (id, output) in outputs.iter().enumerate() {
@@ -62,5 +70,5 @@ fn a_thousand_decode_steps_allocate_nothing() {
     for _ in 0..STEPS {
         assert_eq!(engine.step().unwrap(), StepOutcome::Decode { rows: 3 });
     }
-    assert_eq!(ALLOCATIONS.load(Relaxed) - before, 0);
+    assert_eq!(ALLOCATIONS.load(Relaxed) - before, 0, "{}", model.display());
 }
