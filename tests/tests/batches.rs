@@ -12,6 +12,9 @@ use tempfile::TempDir;
 
 const REQUESTS: u64 = 24;
 
+/// Threads of each schedule; single runs have one.
+const THREADS: [u32; 3] = [2, 3, 1];
+
 /// Small numbers that follow from a seed (SplitMix64).
 struct Random(u64);
 
@@ -32,57 +35,70 @@ fn job(id: u64) -> (Vec<u32>, usize) {
     ((0..len).map(|_| random.below(478) as u32).collect(), 1 + random.below(40) as usize)
 }
 
-#[test]
-fn random_batches_equal_single_runs() {
-    for model in ["qwen2", "qwen3", "qwen3_moe_w8a8", "qwen3_next", "deepseek_v32", "gpt_oss"] {
-        let dir = TempDir::new().unwrap();
-        let compile = |name: &str, options: &str| {
-            let options = format!("{options} --max-context 128 --no-record");
-            compile_here(&fixture(model), &dir.path().join(name), &options)
-        };
-        let plain = compile("plain", "--graph-bs 1 --prefill-chunks 64 --kv-blocks 64");
-        let mut engine = load(&plain, 1);
-        let alone: Vec<_> = (0..REQUESTS)
-            .map(|id| {
-                let (prompt, tokens) = job(id);
-                let output = Output::default();
-                engine.add(request(id, &prompt, tokens, &output)).unwrap();
-                while engine.step().unwrap() != StepOutcome::Idle {}
-                output.tokens()
-            })
-            .collect();
+macro_rules! models {
+    ($($name:ident($seeds:expr))*) => {
+        $(#[test] fn $name() { random_batches_equal_single_runs(stringify!($name), $seeds) })*
+    };
+}
 
-        let (mut preemptions, mut largest) = (0, 0);
-        for (name, options) in [
-            ("a", "--graph-bs 1 3 8 --prefill-chunks 8 --kv-blocks 200 --context-tiers 32"),
-            ("b", "--graph-bs 4 5 --prefill-chunks 16 48 --kv-blocks 14"),
-        ] {
-            let artifact = compile(name, options);
-            for seed in 0..3 {
-                let mut random = Random(1000 + seed);
-                let mut engine = load(&artifact, 1 + (seed % 3) as u32);
-                let outputs: Vec<Output> = (0..REQUESTS).map(|_| Output::default()).collect();
-                let mut waiting: Vec<u64> = (0..REQUESTS).collect();
-                loop {
-                    for _ in 0..random.below(3).min(waiting.len() as u64) {
-                        let id = waiting.swap_remove(random.below(waiting.len() as u64) as usize);
-                        let (prompt, tokens) = job(id);
-                        let output = &outputs[id as usize];
-                        engine.add(request(id, &prompt, tokens, output)).unwrap();
-                    }
-                    match engine.step().unwrap() {
-                        StepOutcome::Idle if waiting.is_empty() => break,
-                        StepOutcome::Decode { rows } => largest = largest.max(rows),
-                        _ => {}
-                    }
+// With how many random schedules.
+models! {
+    qwen2(1)
+    qwen3(3)
+    qwen3_moe_w8a8(1)
+    qwen3_next(2)
+    deepseek_v32(1)
+    gpt_oss(2)
+}
+
+fn random_batches_equal_single_runs(model: &str, seeds: u64) {
+    let dir = TempDir::new().unwrap();
+    let compile = |name: &str, options: &str| {
+        let options = format!("{options} --max-context 128 --no-record");
+        compile_here(&fixture(model), &dir.path().join(name), &options)
+    };
+    let plain = compile("plain", "--graph-bs 1 --prefill-chunks 64 --kv-blocks 64");
+    let mut engine = load(&plain, 1);
+    let alone: Vec<_> = (0..REQUESTS)
+        .map(|id| {
+            let (prompt, tokens) = job(id);
+            let output = Output::default();
+            engine.add(request(id, &prompt, tokens, &output)).unwrap();
+            while engine.step().unwrap() != StepOutcome::Idle {}
+            output.tokens()
+        })
+        .collect();
+
+    let (mut preemptions, mut largest) = (0, 0);
+    for (name, options) in [
+        ("a", "--graph-bs 1 3 8 --prefill-chunks 8 --kv-blocks 200 --context-tiers 32"),
+        ("b", "--graph-bs 4 5 --prefill-chunks 16 48 --kv-blocks 14"),
+    ] {
+        let artifact = compile(name, options);
+        for seed in 0..seeds {
+            let mut random = Random(1000 + seed);
+            let mut engine = load(&artifact, THREADS[seed as usize]);
+            let outputs: Vec<Output> = (0..REQUESTS).map(|_| Output::default()).collect();
+            let mut waiting: Vec<u64> = (0..REQUESTS).collect();
+            loop {
+                for _ in 0..random.below(3).min(waiting.len() as u64) {
+                    let id = waiting.swap_remove(random.below(waiting.len() as u64) as usize);
+                    let (prompt, tokens) = job(id);
+                    let output = &outputs[id as usize];
+                    engine.add(request(id, &prompt, tokens, output)).unwrap();
                 }
-                preemptions += engine.stats().preemptions_total;
-                for (id, output) in outputs.iter().enumerate() {
-                    assert_eq!(output.tokens(), alone[id], "{model} {name} {seed} request {id}");
+                match engine.step().unwrap() {
+                    StepOutcome::Idle if waiting.is_empty() => break,
+                    StepOutcome::Decode { rows } => largest = largest.max(rows),
+                    _ => {}
                 }
             }
+            preemptions += engine.stats().preemptions_total;
+            for (id, output) in outputs.iter().enumerate() {
+                assert_eq!(output.tokens(), alone[id], "{model} {name} {seed} request {id}");
+            }
         }
-        assert!(preemptions > 0, "14 blocks are too few for all");
-        assert!(largest > 5, "requests ran together");
     }
+    assert!(preemptions > 0, "14 blocks are too few for all");
+    assert!(largest > 5, "requests ran together");
 }
