@@ -1,4 +1,4 @@
-//! The engine: scheduler, KV blocks, sampler and the replay loop. One thread, no async; it sees
+//! The engine: scheduler, memory of sequences, sampler and the replay loop. One thread, no async; it sees
 //! plans and a device, never the IR.
 
 #![forbid(unsafe_code)]

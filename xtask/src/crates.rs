@@ -19,7 +19,11 @@ pub(crate) const ALLOWED: &[(&str, &str, &[&str])] = &[
         &["artifact", "compiler", "hal", "ir", "passes", "tensor"],
     ),
     ("models", "checkpoint to IR and weight bytes", &["ir", "tensor"]),
-    ("runtime", "scheduler, KV blocks, sampler, the replay loop", &["artifact", "hal", "tensor"]),
+    (
+        "runtime",
+        "scheduler, memory of sequences, sampler, the replay loop",
+        &["artifact", "hal", "tensor"],
+    ),
     ("server", "HTTP, tokenizer, chat templates, streaming, metrics", &["artifact", "runtime"]),
     ("xtask", "repository chores, this table among them", &[]),
 ];
