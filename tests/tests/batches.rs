@@ -36,22 +36,14 @@ fn job(id: u64) -> (Vec<u32>, usize) {
 }
 
 macro_rules! models {
-    ($($name:ident($seeds:expr))*) => {
-        $(#[test] fn $name() { random_batches_equal_single_runs(stringify!($name), $seeds) })*
+    ($($name:ident)*) => {
+        $(#[test] fn $name() { random_batches_equal_single_runs(stringify!($name)) })*
     };
 }
 
-// With how many random schedules.
-models! {
-    qwen2(1)
-    qwen3(3)
-    qwen3_moe_w8a8(1)
-    qwen3_next(2)
-    deepseek_v32(1)
-    gpt_oss(2)
-}
+models! { qwen2 qwen3 qwen3_moe_w8a8 qwen3_next deepseek_v32 gpt_oss }
 
-fn random_batches_equal_single_runs(model: &str, seeds: u64) {
+fn random_batches_equal_single_runs(model: &str) {
     let dir = TempDir::new().unwrap();
     let compile = |name: &str, options: &str| {
         let options = format!("{options} --max-context 128 --no-record");
@@ -75,9 +67,9 @@ fn random_batches_equal_single_runs(model: &str, seeds: u64) {
         ("b", "--graph-bs 4 5 --prefill-chunks 16 48 --kv-blocks 14"),
     ] {
         let artifact = compile(name, options);
-        for seed in 0..seeds {
-            let mut random = Random(1000 + seed);
-            let mut engine = load(&artifact, THREADS[seed as usize]);
+        for (seed, threads) in (1000..).zip(THREADS) {
+            let mut random = Random(seed);
+            let mut engine = load(&artifact, threads);
             let outputs: Vec<Output> = (0..REQUESTS).map(|_| Output::default()).collect();
             let mut waiting: Vec<u64> = (0..REQUESTS).collect();
             loop {

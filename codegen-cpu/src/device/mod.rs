@@ -72,9 +72,8 @@ impl CpuDevice {
                 names.join(", ")
             )));
         }
-        let threads = options.threads.unwrap_or_else(|| {
-            std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS)
-        });
+        let available = affinity::available_threads().min(MOST_THREADS);
+        let threads = options.threads.unwrap_or(available);
         if !(1..=MOST_THREADS).contains(&threads) {
             return Err(failed(format!("{threads} threads; use 1 to {MOST_THREADS}")));
         }

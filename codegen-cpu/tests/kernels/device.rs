@@ -317,3 +317,42 @@ fn pinning_ends_with_the_device() {
     drop(device);
     assert_eq!(std::thread::available_parallelism().unwrap(), before);
 }
+
+/// The first device pins the thread that loads it; that must not confine the workers of a second.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_device_of_a_thread_has_its_own_processors() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return;
+    }
+    let new = |threads| {
+        let options = CpuOptions { threads: Some(threads), ..CpuOptions::default() };
+        let mut device = CpuDevice::new(options).unwrap();
+        let request = MemoryRequest { weights: no_weights(), arena_bytes: 64, state_bytes: 0 };
+        device.load(request).unwrap();
+        device
+    };
+    let _devices = [new(1), new(2)];
+    let processors = |status: &str| {
+        let status = std::fs::read_to_string(status).ok()?;
+        let field = |name| status.lines().find_map(|l| l.strip_prefix(name).map(str::trim));
+        Some((field("Name:")?.to_owned(), field("Cpus_allowed_list:")?.to_owned()))
+    };
+    let (_, own) = processors("/proc/thread-self/status").unwrap();
+    assert!(own.parse::<u32>().is_ok(), "pinned to one processor, not {own}");
+    let pinned_workers = || -> Vec<String> {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let status = |task: std::fs::DirEntry| format!("{}/status", task.path().display());
+        let all = tasks.filter_map(|t| processors(&status(t.ok()?)));
+        let pinned =
+            |(name, list): &(String, String)| name == "cpu-worker-1" && list.parse::<u32>().is_ok();
+        all.filter(pinned).map(|(_, list)| list).collect()
+    };
+    // A worker pins itself when it starts.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while pinned_workers().is_empty() && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let workers = pinned_workers();
+    assert!(!workers.is_empty() && !workers.contains(&own), "{workers:?} beside {own}");
+}
