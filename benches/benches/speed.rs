@@ -1,7 +1,9 @@
 //! Decode and prefill speed of a released shape with random weights, as fractions of what this
 //! machine's memory and arithmetic allow, measured in the same run.
 //!
-//! `cargo bench --bench speed -- [qwen2.5-0.5b|qwen3-0.6b|qwen3-moe-small] [INSTRUCTION SET]`
+//! `cargo bench --bench speed -- [SHAPE] [WEIGHTS] [INSTRUCTION SET]`, with the shapes qwen2.5-0.5b,
+//! qwen3-0.6b and qwen3-moe-small, and weights in bf16, w8a8 or w4a8. The limit of prefill is that of
+//! floating point, which products of integers may exceed.
 
 use anyhow::Context;
 use artifact::{Artifact, Manifest};
@@ -19,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
     time::Instant,
 };
+use tensor::layout::Layout;
 
 const THREADS: usize = 2;
 /// Alternating runs of which the median counts.
@@ -50,14 +53,17 @@ fn main() -> anyhow::Result<()> {
             anyhow::bail!("`{other}` is no shape; use qwen2.5-0.5b, qwen3-0.6b or qwen3-moe-small")
         }
     };
-    let artifact = artifact(name, &shape)?;
+    let (weights, instruction_set) = match args.get(1).map(String::as_str) {
+        Some(weights @ ("bf16" | "w8a8" | "w4a8")) => (weights, args.get(2).cloned()),
+        _ => ("bf16", args.get(1).cloned()),
+    };
+    let artifact = artifact(name, weights, &shape)?;
     let options = EngineOptions::default();
-    let instruction_set = args.get(1).cloned();
     let engine_args =
         EngineArgs { threads: Some(THREADS as u32), instruction_set, ..EngineArgs::default() };
     let mut engine = load_engine(&artifact, &engine_args, options, false)?;
     let device = engine.device_name();
-    println!("{name}, {device}");
+    println!("{name}, {weights}, {device}");
     let m = artifact.manifest();
 
     println!("prefill of {PROMPT} tokens");
@@ -98,8 +104,8 @@ fn report(unit: &str, rows: &[(f64, f64, f64)]) {
     );
 }
 
-/// The compiled shape, made once and kept below the target directory.
-fn artifact(name: &str, shape: &Shape) -> anyhow::Result<Artifact> {
+/// The compiled shape; the checkpoint is made once and kept below the target directory.
+fn artifact(name: &str, weights: &str, shape: &Shape) -> anyhow::Result<Artifact> {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (model, out) = (root.join(name), root.join(format!("{name}-artifact")));
     if !model.join("config.json").exists() {
@@ -107,7 +113,10 @@ fn artifact(name: &str, shape: &Shape) -> anyhow::Result<Artifact> {
         write_random(&model, shape, 1)?;
     }
     let words = "--graph-bs 1 8 16 24 --max-context 2048 --prefill-chunks 64 512 --kv-blocks 1024";
-    compile(&model, &out, words)?;
+    match weights {
+        "bf16" => compile(&model, &out, words)?,
+        quantized => compile(&model, &out, &format!("{words} --quantize {quantized}"))?,
+    }
     Ok(Artifact::open(&out)?)
 }
 
@@ -194,16 +203,19 @@ fn layer_weights(s: &Shape) -> (f64, f64) {
 }
 
 /// Bytes a decode step reads at least: every weight it needs once, and the keys and values of each
-/// context. Of the experts it needs as many as a random choice for each token hits.
+/// context. Of the experts it needs as many as a random choice for each token hits, of an embedding
+/// table of its own no more than a few rows.
 fn decode_bytes(s: &Shape, m: &Manifest, batch: usize) -> f64 {
-    let context = (PROMPT + RUNS * STEPS / 2) as f64;
-    let (always, expert) = layer_weights(s);
-    let hit = s.experts.map_or(0.0, |e| {
-        let missed = 1.0 - e.per_token as f64 / e.count as f64;
-        e.count as f64 * (1.0 - missed.powi(batch as i32))
+    let hit = s
+        .experts
+        .map_or(1.0, |e| 1.0 - (1.0 - e.per_token as f64 / e.count as f64).powi(batch as i32));
+    let needed = m.weights.iter().map(|w| match w.dims.len() {
+        3 => hit * w.bytes as f64,
+        2 if w.layout == Layout::Nd => 0.0,
+        _ => w.bytes as f64,
     });
-    let weights = s.layers as f64 * (always + hit * expert) + (s.hidden * s.vocab_size) as f64;
-    2.0 * weights + batch as f64 * context * m.kv.bytes_per_token as f64
+    let context = (PROMPT + RUNS * STEPS / 2) as f64;
+    needed.sum::<f64>() + batch as f64 * context * m.kv.bytes_per_token as f64
 }
 
 /// Operations of a prefill: the layers for every token, causal attention, the head once.
