@@ -7,6 +7,7 @@ mod func;
 pub mod graph;
 pub mod interp;
 pub mod op;
+mod rules;
 pub mod text;
 mod types;
 mod verify;
