@@ -4,10 +4,10 @@
 
 use anyhow::{Context, ensure};
 use artifact::{BufferRef, Scalar, Space};
-use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet};
+use codegen_cpu::CpuDevice;
 use hal::{Device, MemoryRequest};
-use precast_benches::probe::{median, read_bandwidth};
-use std::io::{BufWriter, Write};
+use precast_benches::device::{from_args, random_weights};
+use precast_benches::probe::median;
 use std::sync::Arc;
 use std::time::Instant;
 use tensor::{DType, MappedFile, layout::Panels};
@@ -79,16 +79,9 @@ impl Kind {
 }
 
 fn main() -> anyhow::Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
-    let instruction_set = words.iter().find_map(|w| w.parse::<InstructionSet>().ok());
-    let threads = words.iter().find_map(|w| w.parse::<usize>().ok());
-    let options = CpuOptions { threads, instruction_set, ..CpuOptions::default() };
-    let mut device = CpuDevice::new(options)?;
-    println!("{}", device.name());
-    let bandwidth = read_bandwidth(device.threads());
-    println!("read bandwidth {bandwidth:.1} GB/s");
+    let (mut device, bandwidth) = from_args()?;
 
-    let weights = weights()?;
+    let weights = random_weights(WEIGHT_BYTES as usize >> 20)?;
     let request =
         MemoryRequest { weights: Arc::clone(&weights), arena_bytes: ARENA_BYTES, state_bytes: 0 };
     device.load(request)?;
@@ -126,30 +119,6 @@ fn main() -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// A file of random numbers, mapped and then unlinked: whatever they are read as, they are finite.
-fn weights() -> anyhow::Result<Arc<MappedFile>> {
-    let path = std::env::temp_dir().join(format!("precast-bench-{}", std::process::id()));
-    let write = || -> std::io::Result<MappedFile> {
-        let mut file = BufWriter::with_capacity(1 << 20, std::fs::File::create(&path)?);
-        let mut state = 1u32;
-        let mut block = vec![0u8; 1 << 20];
-        for _ in 0..WEIGHT_BYTES >> 20 {
-            for pair in block.chunks_exact_mut(2) {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let bits = (state >> 16) as u16 & 0x807f | 0x3e80;
-                pair.copy_from_slice(&bits.to_le_bytes());
-            }
-            file.write_all(&block)?;
-        }
-        file.flush()?;
-        MappedFile::open(&path)
-    };
-    let mapped = write().with_context(|| format!("writing {}", path.display()));
-    // It may not exist; the mapping keeps the bytes when it does.
-    let _ = std::fs::remove_file(&path);
-    Ok(Arc::new(mapped?))
 }
 
 /// Where things lie in the arena: inputs, their scales, routes of all calls, results.

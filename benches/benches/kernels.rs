@@ -1,15 +1,13 @@
 //! Matrix products and attention at the shapes of Qwen2.5-0.5B, as shares of what the machine can
 //! do: `cargo bench -p precast-benches --bench kernels [-- INSTRUCTION_SET] [-- THREADS]`.
 
-use anyhow::Context;
 use artifact::{BufferRef, Scalar, Space};
-use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet};
+use codegen_cpu::CpuDevice;
 use hal::{Device, MemoryRequest};
-use precast_benches::probe::{Peak, median, peak_flops, read_bandwidth};
-use std::io::{BufWriter, Write};
-use std::sync::Arc;
+use precast_benches::device::{best_peak, from_args, random_weights};
+use precast_benches::probe::{Peak, median};
 use std::time::Instant;
-use tensor::{DType, MappedFile, layout::Panels};
+use tensor::{DType, layout::Panels};
 
 /// Weights that a pass reads: more than caches hold, so that none are warm.
 const WEIGHT_BYTES: u64 = 1 << 30;
@@ -38,27 +36,15 @@ const SHAPES: [Shape; 5] = [
 ];
 
 fn main() -> anyhow::Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
-    let instruction_set = words.iter().find_map(|w| w.parse::<InstructionSet>().ok());
-    let threads = words.iter().find_map(|w| w.parse::<usize>().ok());
-    let options = CpuOptions { threads, instruction_set, ..CpuOptions::default() };
-    let mut device = CpuDevice::new(options)?;
-    let threads = device.threads();
-
-    println!("{}", device.name());
-    let bandwidth = read_bandwidth(threads);
-    println!("read bandwidth        {bandwidth:8.1} GB/s");
-    let mut peak = f64::MIN_POSITIVE;
-    for kind in Peak::ALL {
-        if let Some(flops) = peak_flops(kind, threads) {
-            println!("{:<22}{flops:8.1} GFLOP/s", kind.name());
-            peak = peak.max(flops);
-        }
-    }
+    let (mut device, bandwidth) = from_args()?;
+    let peak = best_peak(Peak::ALL, device.threads());
 
     let arena_bytes = 4 * MOST_ROWS * 151_936 + (32 << 20);
-    let request =
-        MemoryRequest { weights: weights()?, arena_bytes, state_bytes: ATTENTION_STATE_BYTES };
+    let request = MemoryRequest {
+        weights: random_weights(WEIGHT_BYTES as usize >> 20)?,
+        arena_bytes,
+        state_bytes: ATTENTION_STATE_BYTES,
+    };
     device.load(request)?;
 
     println!(
@@ -96,31 +82,6 @@ fn main() -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// A file of random bf16 numbers between -1 and 1, mapped and then unlinked.
-fn weights() -> anyhow::Result<Arc<MappedFile>> {
-    let path = std::env::temp_dir().join(format!("precast-bench-{}", std::process::id()));
-    let write = || -> std::io::Result<MappedFile> {
-        let mut file = BufWriter::with_capacity(1 << 20, std::fs::File::create(&path)?);
-        let mut state = 1u32;
-        let mut block = vec![0u8; 1 << 20];
-        for _ in 0..WEIGHT_BYTES >> 20 {
-            for pair in block.chunks_exact_mut(2) {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                // Sign, an exponent just below 1 and the mantissa.
-                let bits = (state >> 16) as u16 & 0x807f | 0x3e80;
-                pair.copy_from_slice(&bits.to_le_bytes());
-            }
-            file.write_all(&block)?;
-        }
-        file.flush()?;
-        MappedFile::open(&path)
-    };
-    let mapped = write().with_context(|| format!("writing {}", path.display()));
-    // It may not exist; the mapping keeps the bytes when it does.
-    let _ = std::fs::remove_file(&path);
-    Ok(Arc::new(mapped?))
 }
 
 fn arena(offset: u64, bytes: u64) -> BufferRef {

@@ -5,13 +5,12 @@
 //! for all its heads.
 
 use artifact::{BufferRef, Scalar, Space};
-use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet};
+use codegen_cpu::CpuDevice;
 use hal::{Device, MemoryRequest};
 use half::bf16;
-use precast_benches::probe::{Peak, median, peak_flops, read_bandwidth};
-use std::sync::Arc;
+use precast_benches::device::{best_peak, from_args, random_weights};
+use precast_benches::probe::{Peak, median};
 use std::time::Instant;
-use tensor::MappedFile;
 
 const HEADS: u64 = 128;
 /// Elements of a latent and of a rotated key.
@@ -25,26 +24,11 @@ const COPIES: u64 = 8;
 const REPEATS: usize = 5;
 
 fn main() -> anyhow::Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
-    let instruction_set = words.iter().find_map(|w| w.parse::<InstructionSet>().ok());
-    let threads = words.iter().find_map(|w| w.parse::<usize>().ok());
-    let options = CpuOptions { threads, instruction_set, ..CpuOptions::default() };
-    let mut device = CpuDevice::new(options)?;
-    let threads = device.threads();
-
-    println!("{}", device.name());
-    let bandwidth = read_bandwidth(threads);
-    println!("read bandwidth        {bandwidth:8.1} GB/s");
-    let mut peak = f64::MIN_POSITIVE;
-    for kind in Peak::ALL {
-        if let Some(flops) = peak_flops(kind, threads) {
-            println!("{:<22}{flops:8.1} GFLOP/s", kind.name());
-            peak = peak.max(flops);
-        }
-    }
+    let (mut device, bandwidth) = from_args()?;
+    let peak = best_peak(Peak::ALL, device.threads());
 
     let state_bytes = COPIES * MOST_ROWS * LONGEST * (C + R) * 2;
-    let request = MemoryRequest { weights: no_weights()?, arena_bytes: 16 << 20, state_bytes };
+    let request = MemoryRequest { weights: random_weights(1)?, arena_bytes: 16 << 20, state_bytes };
     device.load(request)?;
     let values: Vec<u8> = (0..1 << 19)
         .flat_map(|i: u32| bf16::from_f32((i % 251) as f32 / 128.0 - 1.0).to_le_bytes())
@@ -75,14 +59,6 @@ fn main() -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-fn no_weights() -> anyhow::Result<Arc<MappedFile>> {
-    let path = std::env::temp_dir().join(format!("precast-latent-{}", std::process::id()));
-    std::fs::write(&path, [0; 4096])?;
-    let mapped = MappedFile::open(&path);
-    std::fs::remove_file(&path)?;
-    Ok(Arc::new(mapped?))
 }
 
 /// Median seconds of a call with one row for each sequence.

@@ -2,12 +2,11 @@
 //! machine can do: `cargo bench -p precast-benches --bench recurrent [-- INSTRUCTION_SET] [-- THREADS]`.
 
 use artifact::{BufferRef, Scalar, Space};
-use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet};
+use codegen_cpu::CpuDevice;
 use hal::{Device, MemoryRequest};
-use precast_benches::probe::{Peak, median, peak_flops, read_bandwidth};
-use std::sync::Arc;
+use precast_benches::device::{best_peak, from_args, random_weights};
+use precast_benches::probe::{Peak, median};
 use std::time::Instant;
-use tensor::MappedFile;
 
 const KEY_HEADS: u64 = 16;
 const HEADS: u64 = 32;
@@ -21,24 +20,11 @@ const REPEATS: usize = 5;
 const FLOPS: u64 = 7;
 
 fn main() -> anyhow::Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
-    let instruction_set = words.iter().find_map(|w| w.parse::<InstructionSet>().ok());
-    let threads = words.iter().find_map(|w| w.parse::<usize>().ok());
-    let options = CpuOptions { threads, instruction_set, ..CpuOptions::default() };
-    let mut device = CpuDevice::new(options)?;
-    let threads = device.threads();
-    println!("{}", device.name());
-    let bandwidth = read_bandwidth(threads);
-    println!("read bandwidth        {bandwidth:8.1} GB/s");
-    let peak = peak_flops(Peak::F32MultiplyAdd, threads).unwrap_or(f64::NAN);
-    println!("{:<22}{peak:8.1} GFLOP/s", Peak::F32MultiplyAdd.name());
+    let (mut device, bandwidth) = from_args()?;
+    let peak = best_peak([Peak::F32MultiplyAdd], device.threads());
 
-    let path = std::env::temp_dir().join(format!("precast-recurrent-{}", std::process::id()));
-    std::fs::write(&path, [0; 4096])?;
-    let weights = MappedFile::open(&path);
-    std::fs::remove_file(&path)?;
     let request = MemoryRequest {
-        weights: Arc::new(weights?),
+        weights: random_weights(1)?,
         arena_bytes: 64 << 20,
         state_bytes: STATE_BYTES,
     };

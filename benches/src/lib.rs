@@ -1,4 +1,6 @@
-//! What the benchmarks share: random checkpoints in the shape of released models.
+//! What the benchmarks share: random checkpoints in the shape of released models, devices, and the
+//! limits of the machine.
 
 pub mod checkpoint;
+pub mod device;
 pub mod probe;
