@@ -1,7 +1,7 @@
 //! From a specialised function to a plan: kernels chosen by the target, every buffer placed.
 
 use crate::{
-    Arg, CompileError, Operand, Target,
+    Arg, CompileError, Lowered, Operand, Target,
     pack::WeightTable,
     place::{Request, place},
     recipe::{Constants, Recipes},
@@ -41,22 +41,33 @@ pub(crate) fn emit(
     stored: Stored<'_>,
     states: &StateTable,
 ) -> Result<Emitted, CompileError> {
-    let mut emitter = Emitter {
-        func,
-        target,
-        stored,
-        states,
-        views: vec![None; func.values.len()],
-        buffers: Vec::new(),
-        calls: Vec::new(),
-    };
+    let mut scope = Scope { func, views: vec![None; func.values.len()] };
+    let (buffers, calls) = (Vec::new(), Vec::new());
+    let mut emitter = Emitter { target, stored, states, buffers, calls };
     for &param in &func.params {
-        emitter.param(param)?;
+        emitter.param(&mut scope, param)?;
     }
     for &node in &func.order {
-        emitter.node(node)?;
+        emitter.node(&mut scope, node)?;
     }
-    emitter.finish(name)
+    emitter.finish(&mut scope, name)
+}
+
+/// A function, or the body of a composite in it, with the places of its values.
+struct Scope<'a> {
+    func: &'a Func,
+    views: Vec<Option<View>>,
+}
+
+impl Scope<'_> {
+    fn ty(&self, value: ValueId) -> &TensorType {
+        &self.func.values[value].ty
+    }
+
+    fn pending(&self, value: ValueId) -> PendingArg {
+        let view = self.views[value.index()].expect("operands and results were viewed");
+        PendingArg { view, bytes: span_bytes(self.ty(value), view.row_stride) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,11 +97,9 @@ struct PendingCall {
 }
 
 struct Emitter<'a> {
-    func: &'a Func,
     target: &'a dyn Target,
     stored: Stored<'a>,
     states: &'a StateTable,
-    views: Vec<Option<View>>,
     buffers: Vec<Request>,
     calls: Vec<PendingCall>,
 }
@@ -111,96 +120,126 @@ fn span_bytes(ty: &TensorType, row_stride: u64) -> u64 {
     ty.dtype.bytes_for(rows.saturating_sub(1) * row_stride + row_len(ty))
 }
 
-impl Emitter<'_> {
-    fn ty(&self, value: ValueId) -> &TensorType {
-        &self.func.values[value].ty
-    }
+fn dense(base: Base, ty: &TensorType) -> View {
+    View { base, offset_bytes: 0, row_stride: row_len(ty) }
+}
 
+impl Emitter<'_> {
     fn buffer(&mut self, bytes: u64, first: usize, last: usize) -> usize {
         self.buffers.push(Request { first: first as u32, last: last as u32, bytes });
         self.buffers.len() - 1
     }
 
-    fn dense(&self, base: Base, ty: &TensorType) -> View {
-        View { base, offset_bytes: 0, row_stride: row_len(ty) }
-    }
-
-    fn param(&mut self, value: ValueId) -> Result<(), CompileError> {
-        let ty = self.ty(value).clone();
+    fn param(&mut self, scope: &mut Scope<'_>, value: ValueId) -> Result<(), CompileError> {
+        let ty = scope.ty(value).clone();
         let base = if ty.storage == Storage::State {
-            let name = &self.func.values[value].name;
+            let name = &scope.func.values[value].name;
             Base::State(self.states.offset(name).ok_or_else(|| CompileError::UnknownState {
-                func: self.func.name.clone(),
+                func: scope.func.name.clone(),
                 state: name.clone(),
             })?)
         } else {
             let bytes = ty.bytes().expect("the function is specialised");
             Base::Arena(self.buffer(bytes, 0, 0))
         };
-        self.views[value.index()] = Some(self.dense(base, &ty));
+        scope.views[value.index()] = Some(dense(base, &ty));
         Ok(())
     }
 
     /// Where `value` lies; a constant gets its place in the weight file here.
-    fn view(&mut self, value: ValueId) -> Result<View, CompileError> {
-        if let Some(view) = self.views[value.index()] {
+    fn view(&mut self, scope: &mut Scope<'_>, value: ValueId) -> Result<View, CompileError> {
+        if let Some(view) = scope.views[value.index()] {
             return Ok(view);
         }
         let Stored { constants, recipes, weights } = &mut self.stored;
         let packed = constants.packed(value).expect("every constant is a weight or its relayout");
         let offset = weights.entry(packed, recipes, self.target.weight_align()).offset;
-        let view = self.dense(Base::Weight(offset), self.ty(value));
-        self.views[value.index()] = Some(view);
+        let view = dense(Base::Weight(offset), scope.ty(value));
+        scope.views[value.index()] = Some(view);
         Ok(view)
     }
 
-    fn node(&mut self, node: NodeId) -> Result<(), CompileError> {
-        let n = &self.func.nodes[node];
-        if n.outs.iter().all(|&v| self.func.is_const(v)) {
+    fn node(&mut self, scope: &mut Scope<'_>, node: NodeId) -> Result<(), CompileError> {
+        let n = &scope.func.nodes[node];
+        if n.outs.iter().all(|&v| scope.func.is_const(v)) {
             return Ok(());
         }
-        if let Some(view) = self.alias(node)? {
-            self.views[n.outs[0].index()] = Some(view);
+        if let Some(view) = self.alias(scope, node)? {
+            scope.views[n.outs[0].index()] = Some(view);
             return Ok(());
         }
         let operands = n
             .args
             .iter()
             .map(|&a| {
-                let view = self.view(a)?;
-                Ok(Operand { ty: self.ty(a).clone(), row_stride: view.row_stride })
+                let view = self.view(scope, a)?;
+                Ok(Operand { ty: scope.ty(a).clone(), row_stride: view.row_stride })
             })
             .collect::<Result<Vec<_>, CompileError>>()?;
         let results: Vec<Operand> =
-            n.outs.iter().map(|&o| Operand::dense(self.ty(o).clone())).collect();
-        let lowered = self.target.lower(&n.op, &operands, &results)?;
+            n.outs.iter().map(|&o| Operand::dense(scope.ty(o).clone())).collect();
+        match (&n.op, self.target.lower(&n.op, &operands, &results)) {
+            (_, Ok(lowered)) => self.calls(scope, node, lowered),
+            (Op::Fused { body }, Err(_)) => self.in_place(scope, node, body.func()),
+            (_, Err(e)) => Err(e.into()),
+        }
+    }
 
+    /// The ops of a composite one by one, where the target has no kernel for all of it.
+    fn in_place(
+        &mut self,
+        scope: &mut Scope<'_>,
+        node: NodeId,
+        body: &Func,
+    ) -> Result<(), CompileError> {
+        let mut inner = Scope { func: body, views: vec![None; body.values.len()] };
+        let n = &scope.func.nodes[node];
+        for (&param, &arg) in body.params.iter().zip(&n.args) {
+            inner.views[param.index()] = scope.views[arg.index()];
+        }
+        for &node in &body.order {
+            self.node(&mut inner, node)?;
+        }
+        for (&result, &out) in body.results.iter().zip(&n.outs) {
+            scope.views[out.index()] = inner.views[result.index()];
+        }
+        Ok(())
+    }
+
+    /// The calls that compute `node`, and places for its results.
+    fn calls(
+        &mut self,
+        scope: &mut Scope<'_>,
+        node: NodeId,
+        lowered: Lowered,
+    ) -> Result<(), CompileError> {
+        let n = &scope.func.nodes[node];
         let first = self.calls.len();
         let last = first + lowered.calls.len().max(1) - 1;
         for (i, &out) in n.outs.iter().enumerate() {
-            let view = match n.op.writes().filter(|_| i == 0) {
-                Some(state) => self.view(n.args[state])?,
+            let view = match n.op.writes().iter().find(|(_, result)| *result == i) {
+                Some(&(state, _)) => self.view(scope, n.args[state])?,
                 None => {
-                    let ty = self.ty(out).clone();
+                    let ty = scope.ty(out).clone();
                     let bytes = ty.bytes().expect("the function is specialised");
                     let buffer = self.buffer(bytes, first, last);
-                    self.dense(Base::Arena(buffer), &ty)
+                    dense(Base::Arena(buffer), &ty)
                 }
             };
-            self.views[out.index()] = Some(view);
+            scope.views[out.index()] = Some(view);
         }
         let scratch: Vec<usize> =
             lowered.scratch_bytes.iter().map(|&b| self.buffer(b, first, last)).collect();
         for &a in &n.args {
-            self.touch(self.views[a.index()].expect("operands were viewed above"), last);
+            self.touch(scope.views[a.index()].expect("operands have places"), last);
         }
         for call in lowered.calls {
             let args = call
                 .args
                 .iter()
                 .map(|arg| match *arg {
-                    Arg::Operand(i) => self.pending(n.args[i]),
-                    Arg::Result(i) => self.pending(n.outs[i]),
+                    Arg::Operand(i) => scope.pending(n.args[i]),
+                    Arg::Result(i) => scope.pending(n.outs[i]),
                     Arg::Scratch(i) => PendingArg {
                         view: View {
                             base: Base::Arena(scratch[i]),
@@ -216,11 +255,6 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn pending(&self, value: ValueId) -> PendingArg {
-        let view = self.views[value.index()].expect("operands and results were viewed");
-        PendingArg { view, bytes: span_bytes(self.ty(value), view.row_stride) }
-    }
-
     fn touch(&mut self, view: View, step: usize) {
         if let Base::Arena(buffer) = view.base {
             let last = &mut self.buffers[buffer].last;
@@ -230,13 +264,13 @@ impl Emitter<'_> {
 
     /// The place of a result that is a part or another shape of its operand, if no element needs
     /// to move.
-    fn alias(&mut self, node: NodeId) -> Result<Option<View>, CompileError> {
-        let n = &self.func.nodes[node];
+    fn alias(&mut self, scope: &mut Scope<'_>, node: NodeId) -> Result<Option<View>, CompileError> {
+        let n = &scope.func.nodes[node];
         let Some(&x) = n.args.first() else { return Ok(None) };
-        let (from, to) = (self.ty(x).clone(), self.ty(n.outs[0]).clone());
+        let (from, to) = (scope.ty(x).clone(), scope.ty(n.outs[0]).clone());
         match n.op {
             Op::Reshape { .. } => {
-                let view = self.view(x)?;
+                let view = self.view(scope, x)?;
                 let same_rows = from.rank() > 0 && to.rank() > 0 && from.dims[0] == to.dims[0];
                 let is_dense = view.row_stride == row_len(&from);
                 Ok(match (same_rows, is_dense) {
@@ -249,7 +283,7 @@ impl Emitter<'_> {
             Op::Slice { axis, start, .. }
                 if axis <= 1 || dims(&from)[1..axis as usize].iter().all(|&n| n == 1) =>
             {
-                let view = self.view(x)?;
+                let view = self.view(scope, x)?;
                 let inner: u64 = dims(&from).iter().skip(axis as usize + 1).product();
                 let step = if axis == 0 { view.row_stride } else { inner };
                 let offset_bytes = view.offset_bytes + from.dtype.bytes_for(start * step);
@@ -259,35 +293,36 @@ impl Emitter<'_> {
         }
     }
 
-    fn port(&self, value: ValueId, name: &str) -> (Port, View) {
-        let pending = self.pending(value);
-        let ty = self.ty(value);
+    fn port(&self, scope: &Scope<'_>, value: ValueId) -> (Port, View) {
+        let pending = scope.pending(value);
+        let (ty, name) = (scope.ty(value), &scope.func.values[value].name);
         let at = BufferRef { space: Space::Arena, offset: 0, bytes: pending.bytes };
-        (Port { name: name.to_owned(), dtype: ty.dtype, dims: dims(ty), at }, pending.view)
+        (Port { name: name.clone(), dtype: ty.dtype, dims: dims(ty), at }, pending.view)
     }
 
-    fn finish(mut self, name: PlanName) -> Result<Emitted, CompileError> {
+    fn finish(mut self, scope: &mut Scope<'_>, name: PlanName) -> Result<Emitted, CompileError> {
         let end = self.calls.len();
+        let func = scope.func;
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-        for &p in &self.func.params {
-            if self.ty(p).storage == Storage::Tensor {
-                inputs.push(self.port(p, &self.func.values[p].name));
+        for &p in &func.params {
+            if scope.ty(p).storage == Storage::Tensor {
+                inputs.push(self.port(scope, p));
             }
         }
-        for &r in &self.func.results {
-            if self.ty(r).storage == Storage::State {
+        for &r in &func.results {
+            if scope.ty(r).storage == Storage::State {
                 continue;
             }
-            let is_result = matches!(self.func.values[r].def, ValueDef::Result { .. });
-            let view = self.view(r)?;
-            if !is_result || view.row_stride != row_len(self.ty(r)) {
+            let is_result = matches!(func.values[r].def, ValueDef::Result { .. });
+            let view = self.view(scope, r)?;
+            if !is_result || view.row_stride != row_len(scope.ty(r)) {
                 return Err(CompileError::Output {
-                    func: self.func.name.clone(),
-                    value: self.func.values[r].name.clone(),
+                    func: func.name.clone(),
+                    value: func.values[r].name.clone(),
                 });
             }
             self.touch(view, end);
-            outputs.push(self.port(r, &self.func.values[r].name));
+            outputs.push(self.port(scope, r));
         }
 
         let placed = place(&self.buffers, self.target.arena_align());

@@ -11,9 +11,9 @@ use crate::{
 use tensor::{DType, Layout};
 
 impl Op {
-    /// The function in primitive ops that this fused op stands for: its parameters are the operands,
-    /// its results the results. Parameters have no layout, which moves no element. `None` for a
-    /// primitive op.
+    /// The function that this fused op stands for: its parameters are the operands, its results the
+    /// results. Its ops are primitive, but for what a composite has inside. Parameters have no layout,
+    /// but for those of a composite; a layout moves no element. `None` for a primitive op.
     ///
     /// # Errors
     /// [`TypeError`] when the operands break the typing rule of a part.
@@ -23,7 +23,10 @@ impl Op {
         }
         // Checks the number of operands, so that the bodies below can index them.
         self.infer(operands)?;
-        let mut body = Body { func: Func::new(self.mnemonic()), args: Vec::new() };
+        if let Op::Fused { body } = self {
+            return Ok(Some(body.func().clone()));
+        }
+        let mut body = Builder { func: Func::new(self.mnemonic()), args: Vec::new() };
         for (i, ty) in operands.iter().enumerate() {
             let arg = body.func.param(&format!("arg{i}"), ty.with_layout(Layout::Nd));
             body.args.push(arg);
@@ -60,12 +63,12 @@ impl Op {
     }
 }
 
-struct Body {
+struct Builder {
     func: Func,
     args: Vec<ValueId>,
 }
 
-impl Body {
+impl Builder {
     fn op(&mut self, op: Op, args: &[ValueId]) -> Result<ValueId, TypeError> {
         let node = self.func.append(op, args, "")?;
         Ok(self.func.nodes[node].outs[0])

@@ -212,6 +212,11 @@ impl Func {
         self.readers[value.index()].len() + self.returned[value.index()] as usize
     }
 
+    /// Live nodes that read `value`, once for each operand, in no order.
+    pub(crate) fn readers(&self, value: ValueId) -> &[NodeId] {
+        &self.readers[value.index()]
+    }
+
     /// Declares what the function returns.
     pub fn set_results(&mut self, results: Vec<ValueId>) {
         for &r in &self.results {
@@ -315,7 +320,7 @@ impl Func {
             ValueDef::Weight(_) => true,
             ValueDef::Result { node, .. } => {
                 let node = &self.nodes[*node];
-                node.op.writes().is_none() && node.args.iter().all(|&a| self.is_const(a))
+                node.op.writes().is_empty() && node.args.iter().all(|&a| self.is_const(a))
             }
         }
     }

@@ -1,21 +1,25 @@
 //! The tensor IR: typed SSA over symbolic dimensions. Holds no data, no device and no batch size.
 
 mod attr;
+mod body;
 mod entity;
 mod expand;
 mod func;
 pub mod graph;
 pub mod interp;
 pub mod op;
+mod outline;
 mod rules;
 pub mod text;
 mod types;
 mod verify;
 
 pub use attr::{Dims, ParseAttrError, RopeScaling, RopeSpec, RouteScore, RouteSpec};
+pub use body::Body;
 pub use entity::{Arena, EntityId, NodeId, ValueId};
 pub use func::{Func, Module, Node, Value, ValueDef};
 pub use op::{AttrMap, Op, ParseOpError, TypeError};
+pub use outline::{OutlineError, Outlined};
 pub use tensor::{DType, Layout};
 pub use types::{Bindings, Dim, Storage, Symbol, TensorType};
 pub use verify::{Broken, VerifyError};

@@ -4,6 +4,7 @@
 pub use crate::attr::Dims;
 use crate::{
     attr::{RopeSpec, RouteSpec},
+    body::Body,
     rules::{
         check_latent, check_quantized, check_scale, check_sequences, element_count, ensure,
         grouped, one, single,
@@ -80,6 +81,7 @@ fn kind_of_attr(kind: &str) -> &'static str {
     match kind {
         "DType" => "an element type such as `f32`, `bf16` or `i8`",
         "Dims" => "a list of dimensions such as `[T,64]`",
+        "Body" => "the label of a body defined above, such as `@rows`",
         "Layout" => "a layout; use `nd`, `nz` or `panels`",
         "RouteSpec" => "a specification such as `route(softmax,k=8,renormalize=true)`",
         "RopeSpec" => "a specification such as `rope(theta=10000,dim=64)`",
@@ -747,19 +749,34 @@ define_ops! {
         let best = single(Op::Argmax {}.infer(&[&logits])?);
         Ok(vec![logits, best])
     }
+
+    /// A composite: the ops of `body` as one, whose parameters are the operands and whose results
+    /// the results. [`Body::kind`] says what computes it.
+    Fused = "fused"(..args) { body: Body } infer {
+        body.infer(args)
+    }
 }
 
 impl Op {
-    /// The operand that this op overwrites, if it writes a state: its first result is the next
-    /// version of it.
-    pub fn writes(&self) -> Option<usize> {
+    /// The operands that this op overwrites, which are states, each with the result that is its
+    /// next version.
+    pub fn writes(&self) -> &[(usize, usize)] {
         match self {
             Op::KvWrite {}
             | Op::StoreRows {}
             | Op::PagedWrite {}
             | Op::CausalConv {}
-            | Op::GatedDelta {} => Some(0),
-            _ => None,
+            | Op::GatedDelta {} => &[(0, 0)],
+            Op::Fused { body } => body.writes(),
+            _ => &[],
+        }
+    }
+
+    /// What a target must have a kernel for: the mnemonic, or the kind of a composite.
+    pub fn kind(&self) -> &str {
+        match self {
+            Op::Fused { body } => body.kind(),
+            _ => self.mnemonic(),
         }
     }
 
@@ -802,7 +819,8 @@ impl Op {
 
     /// Whether it reads operand `i` in a layout of the target's choice.
     pub fn reads_layout(&self, i: usize) -> bool {
-        self.matrix_operand() == Some(i) || self.weight_scale() == Some(i)
+        let in_body = matches!(self, Op::Fused { .. });
+        in_body || self.matrix_operand() == Some(i) || self.weight_scale() == Some(i)
     }
 
     /// Whether it stands for several primitive ops.
@@ -816,6 +834,7 @@ impl Op {
                 | Op::MatmulArgmax {}
                 | Op::DequantMatmul { .. }
                 | Op::GroupedDequantMatmul { .. }
+                | Op::Fused { .. }
         )
     }
 }

@@ -1,6 +1,7 @@
 //! What every function must satisfy between passes. Collects every broken rule, not the first.
 
 use crate::{
+    body,
     entity::{EntityId, NodeId, ValueId},
     func::{Func, Node, ValueDef},
     op::{Op, TypeError},
@@ -53,6 +54,8 @@ pub enum Broken {
     #[error("layout {0} is not allowed here")]
     Layout(Layout),
     #[error("{0}")]
+    Body(&'static str),
+    #[error("{0}")]
     Phase(String),
 }
 
@@ -65,6 +68,15 @@ impl Func {
     /// # Errors
     /// Every broken rule, in the order of the program.
     pub fn verify(&self) -> Result<(), Vec<VerifyError>> {
+        self.check(false)
+    }
+
+    /// [`Func::verify`] for the body of a composite, whose parameters may have layouts.
+    pub(crate) fn verify_body(&self) -> Result<(), Vec<VerifyError>> {
+        self.check(true)
+    }
+
+    fn check(&self, is_body: bool) -> Result<(), Vec<VerifyError>> {
         let mut check = Check { func: self, errors: Vec::new() };
         // The other rules look values up, so they can only be asked once all of these exist.
         if check.everything_exists() {
@@ -73,7 +85,10 @@ impl Func {
             check.names();
             check.use_counts();
             check.states();
-            check.layouts();
+            check.layouts(is_body);
+            if is_body {
+                check.errors.extend(body::check(self));
+            }
         }
         if check.errors.is_empty() { Ok(()) } else { Err(check.errors) }
     }
@@ -257,12 +272,16 @@ impl Check<'_> {
                     self.at_node(n, stale(*a, by));
                 }
             }
-            let written = node.op.writes().and_then(|i| node.args.get(i)).copied();
-            if let (Some(version), Some(&next)) = (written, node.outs.first()) {
-                overwritten.insert(version, next);
+            let written = node.op.writes();
+            for &(operand, result) in written {
+                if let (Some(&version), Some(&next)) =
+                    (node.args.get(operand), node.outs.get(result))
+                {
+                    overwritten.insert(version, next);
+                }
             }
             for (i, &o) in node.outs.iter().enumerate() {
-                let next_version = i == 0 && written.is_some();
+                let next_version = written.iter().any(|&(_, result)| result == i);
                 if func.values[o].ty.storage == Storage::State && !next_version {
                     self.at_value(o, Broken::StrayState);
                 }
@@ -285,12 +304,13 @@ impl Check<'_> {
         }
     }
 
-    fn layouts(&mut self) {
+    fn layouts(&mut self, is_body: bool) {
         let func = self.func;
         for v in self.live_values() {
             let layout = func.values[v].ty.layout;
             let by = func.def_node(v).map(|(_, node)| &node.op);
-            if layout != Layout::Nd && !matches!(by, Some(Op::Relayout { .. })) {
+            let operand = is_body && func.values[v].def == ValueDef::Param;
+            if layout != Layout::Nd && !operand && !matches!(by, Some(Op::Relayout { .. })) {
                 self.at_value(v, Broken::Layout(layout));
             }
         }

@@ -41,7 +41,7 @@ fn random_func(steps: &[(u8, usize, usize, usize)]) -> Func {
         let pick = |i: usize| values[i % values.len()];
         let (a, b, c) = (pick(a), pick(b), pick(c));
         let (op, args) = step(which, a, b, c, state);
-        let writes = op.writes().is_some();
+        let writes = !op.writes().is_empty();
         let Ok(node) = func.append(op, &args, if which % 2 == 0 { "" } else { "v" }) else {
             continue;
         };

@@ -20,7 +20,7 @@ impl Rewrite for RemoveDead {
         _: &Context<'_>,
     ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
-        if node.op.writes().is_some() || node.outs.iter().any(|&o| func.uses(o) > 0) {
+        if !node.op.writes().is_empty() || node.outs.iter().any(|&o| func.uses(o) > 0) {
             return Err(Decline::NoMatch);
         }
         // Nothing is replaced; the driver removes a root that nobody reads.

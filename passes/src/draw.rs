@@ -119,6 +119,12 @@ fn reader_limit(func: &Func, reader: NodeId, value: ValueId, bindings: &Bindings
         (Op::CausalConv {}, 4) | (Op::GatedDelta {}, 7) => Some(2),
         (Op::ExpertGroups { experts }, 0) => Some(*experts),
         (Op::ExpertBias {}, 1) => dim(2, 0),
+        (Op::Fused { body }, operand) => {
+            let func = body.func();
+            let param = func.params[operand];
+            let limits = func.users(param).filter_map(|n| reader_limit(func, n, param, bindings));
+            limits.min()
+        }
         _ => None,
     }
 }

@@ -87,13 +87,16 @@ fn substitute(func: &mut Func, root: NodeId, new: &Replacement) -> Result<(), De
     for &node in &new.nodes {
         func.insert(node, Some(anchor));
     }
-    let mut unread = vec![root];
+    let mut unread = if new.outlined.is_empty() { vec![root] } else { Vec::new() };
     for &(old, to) in &new.values {
         func.replace_uses(old, to);
         unread.extend(func.def(old));
         if func.def(to).is_some_and(|n| new.nodes.contains(&n)) {
             func.swap_names(old, to);
         }
+    }
+    for &n in new.outlined.iter().rev() {
+        func.remove(n);
     }
     remove_unread(func, unread);
     Ok(())
@@ -119,7 +122,7 @@ fn late_definitions(
         }
         let node = &func.nodes[n];
         let reads_replaced = node.args.iter().any(|a| new.values.iter().any(|(old, _)| old == a));
-        if n == root || reads_replaced || node.op.writes().is_some() {
+        if n == root || reads_replaced || !node.op.writes().is_empty() {
             return Err(CYCLE);
         }
         needed.extend(&node.args);
@@ -132,7 +135,7 @@ fn remove_unread(func: &mut Func, mut nodes: Vec<NodeId>) {
     while let Some(n) = nodes.pop() {
         let node = &func.nodes[n];
         let read = node.outs.iter().any(|&o| func.uses(o) > 0);
-        if read || node.op.writes().is_some() || !func.is_live(n) {
+        if read || !node.op.writes().is_empty() || !func.is_live(n) {
             continue;
         }
         func.remove(n);

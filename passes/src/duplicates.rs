@@ -22,7 +22,7 @@ impl Rewrite for MergeDuplicates {
         let node = &func.nodes[root];
         // A repetition would read the same operands.
         let read_once = node.args.iter().any(|&a| func.uses(a) < 2);
-        if node.op.writes().is_some() || read_once {
+        if !node.op.writes().is_empty() || read_once {
             return Err(Decline::NoMatch);
         }
         let rarest = node.args.iter().min_by_key(|&&a| func.uses(a)).ok_or(Decline::NoMatch)?;
@@ -30,6 +30,6 @@ impl Rewrite for MergeDuplicates {
         let earlier = func.users(*rarest).take_while(|n| *n != root).find(repeats);
         let first = &func.nodes[earlier.ok_or(Decline::NoMatch)?];
         let values = node.outs.iter().copied().zip(first.outs.iter().copied()).collect();
-        Ok(Replacement { nodes: Vec::new(), values })
+        Ok(Replacement { values, ..Replacement::default() })
     }
 }

@@ -42,7 +42,7 @@ impl Rewrite for FoldCast {
         }
         *out = to;
         let new = func.create(op, &producer.args, "").map_err(|_| Decline::NoMatch)?;
-        let mut replacement = Replacement { nodes: vec![new], values: Vec::new() };
+        let mut replacement = Replacement { nodes: vec![new], ..Replacement::default() };
         for (i, (&old, &new)) in producer.outs.iter().zip(&func.nodes[new].outs).enumerate() {
             replacement.values.push((if i == index { rounded } else { old }, new));
         }

@@ -44,7 +44,7 @@ impl Phase {
 }
 
 fn fused_ops(func: &Func, phase: Phase, target: &TargetInfo) -> Vec<VerifyError> {
-    let allowed = |op: &Op| phase > Phase::Imported && target.has(op.mnemonic());
+    let allowed = |op: &Op| phase > Phase::Imported && target.has(op.kind());
     let illegal = |n: &ir::NodeId| func.nodes[*n].op.is_fused() && !allowed(&func.nodes[*n].op);
     let reason = match phase {
         Phase::Imported => "models are defined in primitive ops".to_owned(),

@@ -1,7 +1,7 @@
 //! Local rewrites: what a pass is.
 
 use crate::{TargetInfo, constants::ProductWeights, quantize::Quantize};
-use ir::{Func, NodeId, ValueId};
+use ir::{Func, NodeId, OutlineError, ValueId};
 
 /// Why a rewrite left a node alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +25,51 @@ pub struct Replacement {
     /// Each replaced value with what its readers read from now on. Types must agree. Nodes whose
     /// results lose their last reader are removed by the driver.
     pub values: Vec<(ValueId, ValueId)>,
+    /// Ops that a composite among the new nodes stands for; they are removed even if they write
+    /// states.
+    pub outlined: Vec<NodeId>,
 }
 
 impl Replacement {
     /// The results of `old` become those of the new `node`, one by one.
     pub fn node(func: &Func, old: NodeId, node: NodeId) -> Self {
         let (from, to) = (&func.nodes[old].outs, &func.nodes[node].outs);
-        Self { nodes: vec![node], values: from.iter().copied().zip(to.iter().copied()).collect() }
+        let values = from.iter().copied().zip(to.iter().copied()).collect();
+        Self { nodes: vec![node], values, ..Self::default() }
+    }
+
+    /// One composite in the place of `nodes`.
+    ///
+    /// # Errors
+    /// [`Decline`] when they cannot run as one, or the target has no kernel for composites of `kind`.
+    pub fn composite(
+        func: &mut Func,
+        nodes: &[NodeId],
+        kind: &str,
+        target: &TargetInfo,
+    ) -> Result<Self, Decline> {
+        if !target.has(kind) {
+            let why = "the target has no kernel for the fused op";
+            return Err(Decline::Guard { code: "no-kernel", why });
+        }
+        let made = func.outline(nodes, kind).map_err(|e| match e {
+            OutlineError::NotConvex { .. } => Decline::Guard {
+                code: "not-convex",
+                why: "an op in between depends on some of the ops and feeds others",
+            },
+            OutlineError::Body { .. } => {
+                Decline::Guard { code: "no-body", why: "the ops make no function of their own" }
+            }
+            OutlineError::Nothing | OutlineError::Constant { .. } => Decline::NoMatch,
+        })?;
+        let new = func.nodes[made.node].outs.iter().copied();
+        let values = made.results.into_iter().zip(new).collect();
+        Ok(Self { nodes: vec![made.node], values, outlined: made.nodes })
     }
 
     /// Readers of `old` read the existing `new`.
     pub fn value(old: ValueId, new: ValueId) -> Self {
-        Self { nodes: Vec::new(), values: vec![(old, new)] }
+        Self { values: vec![(old, new)], ..Self::default() }
     }
 }
 

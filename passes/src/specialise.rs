@@ -1,7 +1,7 @@
 //! One size: symbols become numbers.
 
 use crate::phase;
-use ir::{Bindings, Dims, EntityId, Func, NodeId, Op, ValueId, VerifyError};
+use ir::{Bindings, Body, Dims, EntityId, Func, NodeId, Op, ValueId, VerifyError};
 
 /// A function that `bindings` does not specialise.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -22,20 +22,49 @@ fn list(errors: &[VerifyError]) -> String {
 /// # Errors
 /// [`SpecialiseError`] when a symbol has no value in `bindings` or the result does not verify.
 pub fn specialise(func: &Func, bindings: &Bindings) -> Result<Func, SpecialiseError> {
+    let out = bind(func, bindings, &mut Vec::new())?;
+    let failed = |errors| SpecialiseError { func: func.name.clone(), errors };
+    out.verify().map_err(failed)?;
+    let left = phase::symbols(&out);
+    if left.is_empty() { Ok(out) } else { Err(failed(left)) }
+}
+
+/// `func` with numbers; `known` are bodies of composites before and after, for layers share them.
+fn bind(
+    func: &Func,
+    bindings: &Bindings,
+    known: &mut Vec<(Body, Body)>,
+) -> Result<Func, SpecialiseError> {
     let mut out = func.clone();
     for i in 0..out.values.len() {
         let value = &mut out.values[ValueId::from_index(i)];
         value.ty = value.ty.bind(bindings);
     }
     for i in 0..out.nodes.len() {
-        if let Op::Reshape { dims: Dims(dims) } = &mut out.nodes[NodeId::from_index(i)].op {
-            *dims = dims.iter().map(|d| d.bind(bindings)).collect();
+        match &mut out.nodes[NodeId::from_index(i)].op {
+            Op::Reshape { dims: Dims(dims) } => {
+                *dims = dims.iter().map(|d| d.bind(bindings)).collect();
+            }
+            Op::Fused { body } => *body = bind_body(body, bindings, known)?,
+            _ => {}
         }
     }
-    let failed = |errors| SpecialiseError { func: func.name.clone(), errors };
-    out.verify().map_err(failed)?;
-    let left = phase::symbols(&out);
-    if left.is_empty() { Ok(out) } else { Err(failed(left)) }
+    Ok(out)
+}
+
+fn bind_body(
+    body: &Body,
+    bindings: &Bindings,
+    known: &mut Vec<(Body, Body)>,
+) -> Result<Body, SpecialiseError> {
+    if let Some((_, special)) = known.iter().find(|(symbolic, _)| symbolic == body) {
+        return Ok(special.clone());
+    }
+    let func = bind(body.func(), bindings, known)?;
+    let name = func.name.clone();
+    let special = Body::new(func).map_err(|errors| SpecialiseError { func: name, errors })?;
+    known.push((body.clone(), special.clone()));
+    Ok(special)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ fn random_func(picks: &[Pick]) -> Func {
             11 => (Op::Argmax {}, vec![x]),
             _ => (Op::StoreRows {}, vec![state, x]),
         };
-        let writes = op.writes().is_some();
+        let writes = !op.writes().is_empty();
         let Ok(node) = func.append(op, &args, "") else { continue };
         match (writes, func.nodes[node].outs[0]) {
             (true, next) => state = next,

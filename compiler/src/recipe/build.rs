@@ -46,7 +46,7 @@ pub(crate) fn constants(func: &Func, recipes: &mut Recipes) -> Result<Constants,
     for &n in &func.order {
         let node = &func.nodes[n];
         let all_const = node.args.iter().all(|&a| is_const[a.index()]);
-        if all_const && node.op.writes().is_none() {
+        if all_const && node.op.writes().is_empty() {
             node.outs.iter().for_each(|&o| is_const[o.index()] = true);
         } else {
             extraction.node(node)?;

@@ -121,37 +121,29 @@ impl Frame<'_> {
     fn execute(&mut self, id: NodeId) -> Result<(), InterpError> {
         let func = self.func;
         let node = &func.nodes[id];
-        // Nothing reads the version that a write replaces, so the write can have its memory.
-        let replaced = node.op.writes().map(|i| node.args[i]);
-        let state = replaced.map(|v| self.get(v).cloned()).transpose()?;
-        if let Some(version) = replaced {
+        let fail = |frame: &Self, what: String| frame.error(func.describe(id), what);
+        let types: Vec<&TensorType> = node.args.iter().map(|&a| &func.values[a].ty).collect();
+        let outs = if let Some(body) =
+            node.op.expand(&types).map_err(|e| fail(self, e.to_string()))?
+        {
+            let args =
+                node.args.iter().map(|&a| self.get(a).cloned()).collect::<Result<Vec<_>, _>>()?;
+            let none = |name: &str| -> Tensor { unreachable!("bodies name no weight {name}") };
+            run(&body, &args, &none, self.bindings)?
+        } else if let Some(&(state, _)) = node.op.writes().first() {
+            // Nothing reads the version that a write replaces, so the write can have its memory.
+            let version = node.args[state];
+            let state = self.get(version)?.clone();
             self.values[version.index()] = None;
-        }
-        let read = node.args.iter().filter(|&&a| Some(a) != replaced);
-        let args: Vec<&Tensor> = read.map(|&a| self.get(a)).collect::<Result<_, _>>()?;
-        let fail = |what: String| self.error(func.describe(id), what);
-        let outs = match state {
-            Some(state) => primitive::write(&node.op, state, &args).map_err(fail)?,
-            None => {
-                let types: Vec<&TensorType> =
-                    node.args.iter().map(|&a| &func.values[a].ty).collect();
-                match node.op.expand(&types).map_err(|e| fail(e.to_string()))? {
-                    Some(body) => {
-                        let args: Vec<Tensor> = args.into_iter().cloned().collect();
-                        let none =
-                            |name: &str| -> Tensor { unreachable!("bodies name no weight {name}") };
-                        run(&body, &args, &none, self.bindings)?
-                    }
-                    None => {
-                        let types: Vec<(DType, Vec<usize>)> = node
-                            .outs
-                            .iter()
-                            .map(|&o| self.concrete(o))
-                            .collect::<Result<_, _>>()?;
-                        primitive::compute(&node.op, &args, types).map_err(fail)?
-                    }
-                }
-            }
+            let read = node.args.iter().filter(|&&a| a != version);
+            let args: Vec<&Tensor> = read.map(|&a| self.get(a)).collect::<Result<_, _>>()?;
+            primitive::write(&node.op, state, &args).map_err(|what| fail(self, what))?
+        } else {
+            let args: Vec<&Tensor> =
+                node.args.iter().map(|&a| self.get(a)).collect::<Result<_, _>>()?;
+            let types: Vec<(DType, Vec<usize>)> =
+                node.outs.iter().map(|&o| self.concrete(o)).collect::<Result<_, _>>()?;
+            primitive::compute(&node.op, &args, types).map_err(|what| fail(self, what))?
         };
         for (&out, tensor) in node.outs.iter().zip(outs) {
             self.define(out, tensor)?;

@@ -131,6 +131,7 @@ fn single(op: &Op, args: &[&Tensor], dims: &[usize]) -> Result<Vec<f64>, Failure
         | Op::MatmulSiluMul { .. }
         | Op::MatmulArgmax {}
         | Op::DequantMatmul { .. }
-        | Op::GroupedDequantMatmul { .. } => unreachable!("fused ops are expanded"),
+        | Op::GroupedDequantMatmul { .. }
+        | Op::Fused { .. } => unreachable!("fused ops are expanded"),
     })
 }

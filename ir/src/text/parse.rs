@@ -3,6 +3,7 @@
 use super::cursor::Cursor;
 use crate::{
     attr::Dims,
+    body::Body,
     entity::ValueId,
     func::{Func, Module},
     op::{AttrMap, Op, ParseOpError, TypeError},
@@ -31,10 +32,14 @@ pub struct ParseError {
 /// [`ParseError`] at the first place where the text is malformed, names something unknown, or
 /// writes a type that the operation does not have.
 pub fn parse(file: &str, text: &str) -> Result<Module, ParseError> {
-    let mut parser = Parser { cursor: Cursor::new(text), file };
+    let mut parser = Parser { cursor: Cursor::new(text), file, bodies: HashMap::new() };
     let mut module = Module::default();
     while !parser.cursor.at_end() {
         let at = parser.cursor.next_offset();
+        if parser.cursor.take_word("fused") {
+            parser.body(at)?;
+            continue;
+        }
         let func = parser.func()?;
         if module.func(&func.name).is_some() {
             let what = format!("function `@{}` is defined twice; rename one of them", func.name);
@@ -48,6 +53,8 @@ pub fn parse(file: &str, text: &str) -> Result<Module, ParseError> {
 struct Parser<'a> {
     cursor: Cursor<'a>,
     file: &'a str,
+    /// Bodies of composites by label.
+    bodies: HashMap<&'a str, Body>,
 }
 
 /// Names of a function that is being read.
@@ -88,6 +95,25 @@ impl<'a> Parser<'a> {
             return Err(self.error(at, what));
         }
         let (_, name) = self.name('@', "a function")?;
+        self.rest_of_func(name)
+    }
+
+    /// The body of composites, after `fused`.
+    fn body(&mut self, at: usize) -> Result<(), ParseError> {
+        let (_, label) = self.name('@', "a body")?;
+        let func = self.rest_of_func(label)?;
+        let body = Body::new(func).map_err(|errors| {
+            let rules: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            self.error(at, format!("{}; change the body", rules.join("; ")))
+        })?;
+        if self.bodies.insert(label, body).is_some() {
+            let what = format!("body `@{label}` is defined twice; rename one of them");
+            return Err(self.error(at, what));
+        }
+        Ok(())
+    }
+
+    fn rest_of_func(&mut self, name: &str) -> Result<Func, ParseError> {
         let (mut func, mut scope) = (Func::new(name), Scope::new());
         self.params(&mut func, &mut scope)?;
         self.expect('{', "the body follows the parameters in braces")?;
@@ -216,6 +242,15 @@ impl<'a> Parser<'a> {
             }
             self.expect('}', "separate attributes with `,`")?;
         }
+        if let ("fused", Some(label)) = (mnemonic, attrs.get("body")) {
+            let body = label.strip_prefix('@').and_then(|l| self.bodies.get(l)).cloned();
+            let body = body.ok_or_else(|| {
+                let what = format!("no body `{label}` is defined; define `fused {label}(` above");
+                self.error(at, what)
+            })?;
+            attrs.remove("body");
+            return self.without_more(at, mnemonic, attrs, Op::Fused { body });
+        }
         let op = Op::parse(mnemonic, &mut attrs).map_err(|e| {
             let remedy = match &e {
                 ParseOpError::UnknownOp(name) => match nearest(name) {
@@ -227,6 +262,16 @@ impl<'a> Parser<'a> {
             };
             self.error(at, format!("{e}; {remedy}"))
         })?;
+        self.without_more(at, mnemonic, attrs, op)
+    }
+
+    fn without_more(
+        &self,
+        at: usize,
+        mnemonic: &str,
+        attrs: AttrMap,
+        op: Op,
+    ) -> Result<Op, ParseError> {
         if let Some(name) = attrs.keys().next() {
             let what = format!("`{mnemonic}` has no attribute `{name}`; remove it");
             return Err(self.error(at, what));

@@ -36,6 +36,7 @@ impl Rewrite for FuseAddRmsNorm {
         let [new_sum, new_normed] = func.nodes[fused].outs[..] else {
             unreachable!("the fused op has two results")
         };
-        Ok(Replacement { nodes: vec![fused], values: vec![(sum, new_sum), (normed, new_normed)] })
+        let values = vec![(sum, new_sum), (normed, new_normed)];
+        Ok(Replacement { nodes: vec![fused], values, ..Replacement::default() })
     }
 }

@@ -38,6 +38,6 @@ impl Rewrite for FuseMatmulArgmax {
             unreachable!("the fused op has two results")
         };
         let values = vec![(product, new_product), (best, new_best)];
-        Ok(Replacement { nodes: vec![fused], values })
+        Ok(Replacement { nodes: vec![fused], values, ..Replacement::default() })
     }
 }

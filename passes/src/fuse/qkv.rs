@@ -116,5 +116,5 @@ fn join(func: &mut Func, siblings: &[NodeId], product: Product) -> Result<Replac
         values.push((old, func.nodes[part].outs[0]));
         start += len;
     }
-    Ok(Replacement { nodes, values })
+    Ok(Replacement { nodes, values, ..Replacement::default() })
 }
