@@ -115,9 +115,9 @@ fn casts_stand_only_where_types_differ() {
     let (_dir, stored_bf16) = zeros(&llama_config(), "BF16", 2);
     let module = build(&stored_bf16, &BF16);
     sound(&module);
-    // Each layer has two norm weights and the gated product, in two functions; then the final norm,
-    // in two functions.
-    assert_eq!(casts(&module), 2 * 2 * 3 + 2);
+    // Each layer has two norm weights, what both norms give and the gated product, in two functions;
+    // then the final norm and its weight, in two functions.
+    assert_eq!(casts(&module), 2 * 2 * 5 + 2 * 2);
     let (_dir, stored_f16) = zeros(&llama_config(), "F16", 2);
     sound(&build(&stored_f16, &BF16));
 }

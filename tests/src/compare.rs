@@ -10,9 +10,9 @@ use crate::{
 pub enum Positions {
     /// Every one.
     All,
-    /// All but the tenth that is furthest away, of ours and of the oracle's: there another key or
-    /// expert was chosen, for scores that are nearly equal.
-    NineInTen,
+    /// All but one in so many, those furthest away, of ours and of the oracle's: there another key
+    /// or expert was chosen, for scores that are nearly equal.
+    AllButOneIn(usize),
 }
 
 /// The answer to a prompt and what is recorded of it.
@@ -83,8 +83,8 @@ pub fn distances(prompts: &[Prompt], positions: Positions) -> (f64, f64) {
     let (mut ours, mut theirs): (Vec<f64>, Vec<f64>) = squares.unzip();
     let mean = |squares: &mut Vec<f64>| {
         squares.sort_by(f64::total_cmp);
-        if positions == Positions::NineInTen {
-            squares.truncate(squares.len() * 9 / 10);
+        if let Positions::AllButOneIn(n) = positions {
+            squares.truncate(squares.len() * (n - 1) / n);
         }
         (squares.iter().sum::<f64>() / (squares.len() * TOP) as f64).sqrt()
     };

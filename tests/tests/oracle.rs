@@ -49,8 +49,8 @@ struct Fixture {
 enum Bfloat16 {
     EachPrompt,
     BothPrompts,
-    /// Both prompts without the tenth of the positions that is furthest away.
-    NineInTen,
+    /// Both prompts without the positions, one in so many, that are furthest away.
+    AllButOneIn(usize),
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -97,7 +97,7 @@ fixtures! {
     qwen3_w4a8_dynamic { experts: false, token: 7 * 2 * 2 * 16, logits: Logits::Rounded }
     qwen3_moe { token: 4 * 2 * 2 * 16 }
     qwen3_moe_w8a8 { token: 4 * 2 * 2 * 16, logits: Logits::Rounded, bfloat16: Bfloat16::BothPrompts }
-    qwen3_moe_w8a8_dynamic { token: 4 * 2 * 2 * 16, logits: Logits::Rounded, bfloat16: Bfloat16::BothPrompts }
+    qwen3_moe_w8a8_dynamic { token: 4 * 2 * 2 * 16, logits: Logits::Rounded }
     qwen3_moe_w4a8_dynamic { token: 4 * 2 * 2 * 16, logits: Logits::Rounded }
     qwen3_moe_w4a8_mixed { token: 4 * 2 * 2 * 16, logits: Logits::Rounded, bfloat16: Bfloat16::BothPrompts }
     // One layer in four attends; the others keep 3 rows for the convolution and a matrix per head.
@@ -111,10 +111,12 @@ fixtures! {
     deepseek_v3_w8a8 { token: 4 * (32 + 8), logits: Logits::Rounded }
     deepseek_v3_w8a8_dynamic { token: 4 * (32 + 8), logits: Logits::Rounded, bfloat16: Bfloat16::BothPrompts }
     deepseek_v3_w4a8_dynamic { token: 4 * (32 + 8), logits: Logits::Rounded, bfloat16: Bfloat16::BothPrompts }
-    // The same and the indexer's key.
-    deepseek_v32 { token: 4 * (32 + 8 + 16), bfloat16: Bfloat16::NineInTen }
+    // The same and the indexer's key. Two of the 74 positions are ties: at 26 of the first prompt
+    // scores of experts of layer 2 are 0.0009 apart and rounding moves them by 0.002, at 16 of the
+    // second those of layer 3 0.0026. Either alone, lost, is more than the bound of its prompt.
+    deepseek_v32 { token: 4 * (32 + 8 + 16), bfloat16: Bfloat16::AllButOneIn(20) }
     deepseek_v32_fp8 { token: 3 * (64 + 16 + 32), activations: true }
-    deepseek_v32_w8a8 { token: 4 * (32 + 8 + 16), logits: Logits::Rounded, bfloat16: Bfloat16::BothPrompts }
+    deepseek_v32_w8a8 { token: 4 * (32 + 8 + 16), logits: Logits::Rounded }
     // Every other layer has a window.
     gpt_oss { token: 2 * 2 * 2 * 16, window: Some(2 * 2 * 2 * 16) }
 }
@@ -263,11 +265,11 @@ fn check_distance(fixture: &Fixture, compiled: &Compiled, server: &Server, set: 
     let name = fixture.name;
     // Tiles sum in an order of their own, so near ties of experts fall elsewhere.
     let tiles = fixture.experts && set == InstructionSet::Avx512Amx;
-    let judged = if tiles { Bfloat16::NineInTen } else { fixture.bfloat16 };
+    let judged = if tiles { Bfloat16::AllButOneIn(10) } else { fixture.bfloat16 };
     let (parts, positions) = match judged {
         Bfloat16::EachPrompt => (1, Positions::All),
         Bfloat16::BothPrompts => (prompts.len(), Positions::All),
-        Bfloat16::NineInTen => (prompts.len(), Positions::NineInTen),
+        Bfloat16::AllButOneIn(n) => (prompts.len(), Positions::AllButOneIn(n)),
     };
     for part in prompts.chunks(parts) {
         let (ours, theirs) = distances(part, positions);

@@ -20,13 +20,13 @@ impl Builder<'_> {
         x: ValueId,
         step: &mut Step,
     ) -> ValueId {
-        let exact = matches!(spec, Attention::Latent(a) if a.indexer.is_some());
         let prefix = place.stored(names::ATTENTION_NORM);
-        let normed = self.pre_norm(&prefix, x, exact, &place.name("attn_norm"));
+        let weights = self.options.precision.weights;
+        let normed = self.norm(&prefix, x, weights, &place.name("attn_norm"));
         let o = match spec {
-            Attention::Full(a) => self.full_attention(place, a, normed.rows, step),
+            Attention::Full(a) => self.full_attention(place, a, normed, step),
             Attention::Latent(a) => self.latent_attention(place, a, normed, step),
-            Attention::Delta(a) => self.delta_attention(place, a, normed.rows, step),
+            Attention::Delta(a) => self.delta_attention(place, a, normed, step),
         };
         self.op(Op::Add {}, &[x, o], &place.name("attn_residual"))
     }
@@ -56,7 +56,8 @@ impl Builder<'_> {
         let mut args = vec![q, *cache, table, step.positions];
         let scale = (a.head_dim as f64).powf(-0.5) as f32;
         let Precision { weights, activations } = self.options.precision;
-        let out = if a.gate { activations } else { weights };
+        let prefix = place.stored("self_attn.o_proj");
+        let out = if a.gate { activations } else { self.input_type(&prefix) };
         let op = match &a.sinks {
             None => Op::Attention { scale, out },
             Some(Sinks { window }) => {
@@ -73,7 +74,7 @@ impl Builder<'_> {
             o = self.cast(gated, weights, &place.name("attn_gated_cast"));
         }
         let linear = Linear { outputs: self.config.hidden, inputs: width, bias: a.o_bias };
-        self.linear(&place.stored("self_attn.o_proj"), o, linear, &place.name("o"))
+        self.linear(&prefix, o, linear, &place.name("o"))
     }
 
     /// Queries `[T,heads,head_dim]`.

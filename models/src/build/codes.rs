@@ -91,6 +91,7 @@ impl Builder<'_> {
             }
             Codes::Fp8 => return None,
         };
+        let x = self.unrounded(x);
         Some(self.ops(op, &[x], [&format!("{name}.codes"), &format!("{name}.scales")]))
     }
 

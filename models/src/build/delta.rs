@@ -36,8 +36,8 @@ impl Builder<'_> {
         let z = self.reshape(z, &[a.value_heads, a.value_dim], &place.name("z"));
         let z = self.op(Op::Silu {}, &[z], &place.name("z_silu"));
         let o = self.op(Op::Mul {}, &[z, o], &place.name("attn_gated"));
-        let o = self.cast(o, weights, &place.name("attn_gated_cast"));
         let o = self.reshape(o, &[a.values()], &place.name("attn_flat"));
+        let o = self.cast(o, weights, &place.name("attn_flat_cast"));
         let linear = Linear { outputs: self.config.hidden, inputs: a.values(), bias: false };
         self.linear(&place.stored("linear_attn.out_proj"), o, linear, &place.name("o"))
     }

@@ -1,6 +1,6 @@
 //! A mixture of experts.
 
-use super::{Builder, Place, Precision, norm::Normed};
+use super::{Builder, Place, Precision};
 use crate::{
     config::{ExpertForm, Experts, Gated, Linear, SharedExpert},
     expected::names,
@@ -20,10 +20,9 @@ pub(super) struct Pairs {
 
 impl Builder<'_> {
     /// The chosen experts of the normalised rows `x`, weighted and summed, and the shared one.
-    pub(super) fn experts(&mut self, place: &Place, spec: &Experts, x: Normed) -> ValueId {
+    pub(super) fn experts(&mut self, place: &Place, spec: &Experts, x: ValueId) -> ValueId {
         let Precision { weights: weight_type, activations } = self.options.precision;
         let (ids, weights) = self.route(place, spec, x);
-        let x = x.rows;
         let groups = Op::ExpertGroups { experts: spec.count };
         let (order, starts) = (place.name("route_order"), place.name("route_starts"));
         let [order, starts] = self.ops(groups, &[ids], [&order, &starts]);
@@ -61,24 +60,13 @@ impl Builder<'_> {
     }
 
     /// Ids `i32[T,k]` and weights `f32[T,k]` of the experts of each row.
-    fn route(&mut self, place: &Place, spec: &Experts, x: Normed) -> (ValueId, ValueId) {
+    fn route(&mut self, place: &Place, spec: &Experts, x: ValueId) -> (ValueId, ValueId) {
         let router = place.stored(spec.router);
         let name = place.name("route_logits");
-        let logits = if spec.exact_router {
-            let weight = self.weight(&format!("{router}.weight"), DType::F32);
-            let logits = self.op(Op::Matmul { out: DType::F32 }, &[x.exact, weight], &name);
-            if spec.router_bias {
-                let bias = self.weight(&format!("{router}.bias"), DType::F32);
-                self.op(Op::AddBias {}, &[logits, bias], &format!("{name}_biased"))
-            } else {
-                logits
-            }
-        } else {
-            let inputs = self.columns(x.rows);
-            let linear = Linear { outputs: spec.count, inputs, bias: spec.router_bias };
-            let logits = self.linear(&router, x.rows, linear, &name);
-            self.cast(logits, DType::F32, &format!("{name}_f32"))
-        };
+        let inputs = self.columns(x);
+        let linear = Linear { outputs: spec.count, inputs, bias: spec.router_bias };
+        let logits = self.exact_linear(&router, x, linear, &name);
+        let logits = self.cast(logits, DType::F32, &format!("{name}_f32"));
         let mut args = vec![logits];
         if spec.score_bias {
             args.push(self.weight(&place.stored(names::SCORE_BIAS), DType::F32));

@@ -15,11 +15,11 @@ impl Builder<'_> {
         spec: &FeedForward,
         x: ValueId,
     ) -> ValueId {
-        let exact = matches!(spec, FeedForward::Experts(experts) if experts.exact_router);
         let prefix = place.stored(names::FEED_FORWARD_NORM);
-        let normed = self.pre_norm(&prefix, x, exact, &place.name("mlp_norm"));
+        let weights = self.options.precision.weights;
+        let normed = self.norm(&prefix, x, weights, &place.name("mlp_norm"));
         let y = match spec {
-            FeedForward::Dense(gated) => self.gated(place, "mlp", gated, normed.rows, ""),
+            FeedForward::Dense(gated) => self.gated(place, "mlp", gated, normed, ""),
             FeedForward::Experts(experts) => self.experts(place, experts, normed),
         };
         self.op(Op::Add {}, &[x, y], &place.name("out"))

@@ -1,16 +1,8 @@
 //! Multi-head latent attention (arXiv 2405.04434), in the absorbed form for prompts and decoding
 //! alike: queries are mapped into the space of the compressed vectors, results out of it.
 
-use super::{
-    Builder, Place, Precision,
-    linear::Rows,
-    norm::{Norm, Normed},
-    step::Step,
-};
-use crate::{
-    config::{Indexer, LatentAttention, Linear},
-    expected::names,
-};
+use super::{Builder, Place, Precision, linear::Rows, norm::Norm, step::Step};
+use crate::config::{Indexer, LatentAttention, Linear};
 use ir::{DType, Dim, Op, ValueId, op::Dims};
 
 impl Builder<'_> {
@@ -19,13 +11,13 @@ impl Builder<'_> {
         &mut self,
         place: &Place,
         a: &LatentAttention,
-        x: Normed,
+        x: ValueId,
         step: &mut Step,
     ) -> ValueId {
         let Precision { weights, .. } = self.options.precision;
-        let query = self.compressed_query(place, a, x.rows);
+        let query = self.compressed_query(place, a, x);
         let (q_nope, q_rope) = self.latent_query(place, a, query, step);
-        self.write_latent(place, a, x.rows, step);
+        self.write_latent(place, a, x, step);
         let (key_weight, value_weight) = self.latent_weights(place, a);
         let absorb = Op::HeadMatmul { out: self.options.precision.activations };
         let q_latent = self.op(absorb, &[q_nope, key_weight], &place.name("q_latent"));
@@ -41,12 +33,13 @@ impl Builder<'_> {
             }
         };
         let mixed = self.op(op, &args, &place.name("attn"));
-        let expand = Op::HeadMatmul { out: weights };
+        let prefix = place.stored("self_attn.o_proj");
+        let expand = Op::HeadMatmul { out: self.input_type(&prefix) };
         let o = self.op(expand, &[mixed, value_weight], &place.name("attn_value"));
         let width = a.heads * a.value_dim;
         let o = self.reshape(o, &[width], &place.name("attn_flat"));
         let linear = Linear { outputs: self.config.hidden, inputs: width, bias: false };
-        self.linear(&place.stored("self_attn.o_proj"), o, linear, &place.name("o"))
+        self.linear(&prefix, o, linear, &place.name("o"))
     }
 
     /// The compressed query `[T,query_rank]`, normalised, in the type of weights.
@@ -149,7 +142,7 @@ impl Builder<'_> {
         a: &LatentAttention,
         indexer: &Indexer,
         query: ValueId,
-        x: Normed,
+        x: ValueId,
         step: &mut Step,
     ) -> ValueId {
         let stored = |part: &str| place.stored(&format!("self_attn.indexer.{part}"));
@@ -162,8 +155,8 @@ impl Builder<'_> {
         let rotary = Op::Rotary { interleaved: false };
         let q = self.op(rotary, &[q, table], &place.name("index_q_rotary"));
 
-        let linear = Linear { outputs: dim, inputs: self.columns(x.rows), bias: false };
-        let k = self.linear(&stored("wk"), x.rows, linear, &place.name("index_k_proj"));
+        let linear = Linear { outputs: dim, inputs: self.columns(x), bias: false };
+        let k = self.exact_linear(&stored("wk"), x, linear, &place.name("index_k_proj"));
         let norm = Op::LayerNorm { eps: norm_eps, out: self.options.precision.activations };
         let weight = self.weight(&stored("k_norm.weight"), DType::F32);
         let bias = self.weight(&stored("k_norm.bias"), DType::F32);
@@ -171,9 +164,9 @@ impl Builder<'_> {
         let k = self.rotate_one(k, false, &place.name("index_k"), step);
         self.write_paged(place, "index_key", k, step);
 
-        let weight = self.weight(&place.stored(names::INDEXER_WEIGHTS), DType::F32);
-        let product = Op::Matmul { out: DType::F32 };
-        let weights = self.op(product, &[x.exact, weight], &place.name("index_weights"));
+        let linear = Linear { outputs: heads, ..linear };
+        let name = place.name("index_weights");
+        let weights = self.exact_linear(&stored("weights_proj"), x, linear, &name);
         // The published factor `heads^-0.5` on `weights` is positive, so it may stand inside.
         let scale = ((heads * dim) as f64).powf(-0.5) as f32;
         let state = *step.states.of("index_key", place);

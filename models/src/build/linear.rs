@@ -1,7 +1,11 @@
 //! Projections: the one place that turns what a checkpoint stores for them into ops.
 
 use super::{Builder, codes::Matrix, experts::Pairs};
-use crate::{config::Linear, expected::names, quant::Scheme};
+use crate::{
+    config::Linear,
+    expected::names,
+    quant::{Codes, Scheme},
+};
 use ir::{DType, Dim, Op, ValueId, op::Dims};
 use tensor::WeightSource;
 
@@ -52,6 +56,7 @@ impl Builder<'_> {
                 let scale = self.weight(&format!("{prefix}.input_scale"), DType::F32);
                 let offset = self.weight(&format!("{prefix}.input_offset"), DType::F32);
                 let codes = format!("{name}.codes");
+                let x = self.unrounded(x);
                 let x = self.op(Op::QuantizeStatic {}, &[x, scale, offset], &codes);
                 let weight = constant(self, "weight", DType::I8);
                 let bias = constant(self, "quant_bias", DType::I32);
@@ -72,11 +77,48 @@ impl Builder<'_> {
                 }
             }
         };
-        // A checkpoint may store one for a projection that has none by its configuration.
-        if self.source.info(&format!("{prefix}.bias")).is_none() {
+        self.biased(prefix, y, choice, name)
+    }
+
+    /// [`Builder::linear`] for what decides between near equals: from `x` before it was rounded and,
+    /// if the weight is stored in floating point, with it in f32.
+    pub(super) fn exact_linear(
+        &mut self,
+        prefix: &str,
+        x: ValueId,
+        linear: Linear,
+        name: &str,
+    ) -> ValueId {
+        let x = self.unrounded(x);
+        if Scheme::of(self.source, prefix) != Scheme::Float {
+            return self.linear(prefix, x, linear, name);
+        }
+        let weight = self.weight(&format!("{prefix}.weight"), DType::F32);
+        let y = self.op(Op::Matmul { out: DType::F32 }, &[x, weight], name);
+        self.biased(prefix, y, &[], name)
+    }
+
+    /// The type in which the projection stored under `prefix` wants its inputs: that of weights, or
+    /// f32 if it quantises them.
+    pub(super) fn input_type(&self, prefix: &str) -> DType {
+        match Scheme::of(self.source, prefix) {
+            Scheme::Codes { codes: Codes::Fp8, .. } if !self.options.quantize_activations => {
+                self.options.precision.weights
+            }
+            Scheme::Float => self.options.precision.weights,
+            Scheme::StaticInt8 | Scheme::Codes { .. } => DType::F32,
+        }
+    }
+
+    /// `y` plus rows `choice` of the bias of a projection, if the checkpoint stores one: it may for
+    /// a projection that has none by its configuration.
+    fn biased(&mut self, prefix: &str, y: ValueId, choice: &[Rows], name: &str) -> ValueId {
+        let stored = format!("{prefix}.bias");
+        if self.source.info(&stored).is_none() {
             return y;
         }
-        let bias = constant(self, "bias", out);
+        let bias = self.weight(&stored, self.f.values[y].ty.dtype);
+        let bias = self.rows(bias, choice, &format!("{name}.bias"));
         self.op(Op::AddBias {}, &[y, bias], &format!("{name}_biased"))
     }
 

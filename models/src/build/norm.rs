@@ -12,15 +12,6 @@ pub(super) struct Norm {
     pub(super) from_one: bool,
 }
 
-/// Normalised rows.
-#[derive(Clone, Copy)]
-pub(super) struct Normed {
-    /// In the type of weights.
-    pub(super) rows: ValueId,
-    /// Before rounding to it, where that was asked for.
-    pub(super) exact: ValueId,
-}
-
 impl Builder<'_> {
     /// The norm of the residual stream, or of heads, whose weight is `{prefix}.weight`.
     pub(super) fn norm(&mut self, prefix: &str, x: ValueId, out: DType, name: &str) -> ValueId {
@@ -29,7 +20,7 @@ impl Builder<'_> {
     }
 
     /// The norm whose weight is `{prefix}.weight`, over the last axis of `x`, and its bias where
-    /// the checkpoint stores one.
+    /// the checkpoint stores one. It is rounded by a `cast`, which [`Builder::unrounded`] undoes.
     pub(super) fn norm_of(
         &mut self,
         prefix: &str,
@@ -43,26 +34,28 @@ impl Builder<'_> {
             let one = Op::AddScalar { value: 1.0 };
             weight = self.op(one, &[weight], &format!("{prefix}.weight.from_one"));
         }
-        let eps = kind.eps;
         let bias = format!("{prefix}.bias");
-        if self.source.info(&bias).is_none() {
-            return self.op(Op::RmsNorm { eps, out }, &[x, weight], name);
+        let has_bias = self.source.info(&bias).is_some();
+        let norm = Op::RmsNorm { eps: kind.eps, out: DType::F32 };
+        let exact =
+            if out != DType::F32 && !has_bias { format!("{name}_f32") } else { name.to_owned() };
+        let normed = self.op(norm, &[x, weight], &exact);
+        if !has_bias {
+            return self.cast(normed, out, name);
         }
-        let normed = self.op(Op::RmsNorm { eps, out: DType::F32 }, &[x, weight], name);
         let bias = self.weight(&bias, DType::F32);
         let biased = self.op(Op::AddBias {}, &[normed, bias], &format!("{name}_biased"));
         self.cast(biased, out, &format!("{name}_cast"))
     }
 
-    /// The norm of the residual stream before a half of a layer. `exact` asks for the f32 rows
-    /// too.
-    pub(super) fn pre_norm(&mut self, prefix: &str, x: ValueId, exact: bool, name: &str) -> Normed {
-        let weights = self.options.precision.weights;
-        if !exact || weights == DType::F32 {
-            let rows = self.norm(prefix, x, weights, name);
-            return Normed { rows, exact: rows };
+    /// What a cast made `x` from, if that is f32: for those who do not want it rounded.
+    pub(super) fn unrounded(&self, x: ValueId) -> ValueId {
+        match self.f.def_node(x) {
+            Some((_, node)) if matches!(node.op, Op::Cast { .. }) => {
+                let wide = node.args[0];
+                if self.f.values[wide].ty.dtype == DType::F32 { wide } else { x }
+            }
+            _ => x,
         }
-        let exact = self.norm(prefix, x, DType::F32, &format!("{name}_f32"));
-        Normed { rows: self.cast(exact, weights, name), exact }
     }
 }

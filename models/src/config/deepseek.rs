@@ -134,7 +134,6 @@ fn take_experts(fields: &mut Fields) -> Result<Experts, ModelError> {
         count,
         width,
         route,
-        exact_router: true,
         score_bias: true,
         router: "mlp.gate",
         router_bias: false,

@@ -96,7 +96,6 @@ fn take_experts(fields: &mut Fields) -> Result<Experts, ModelError> {
         width,
         route,
         // In bf16 near ties of a router's logits flip, and with them all that follows.
-        exact_router: true,
         score_bias: false,
         router: "mlp.router",
         router_bias: true,

@@ -199,8 +199,6 @@ pub struct Experts {
     pub width: u64,
     /// How the router chooses.
     pub route: RouteSpec,
-    /// Whether the router computes in f32 whatever the element type of the weights.
-    pub exact_router: bool,
     /// Whether a stored bias is added to the scores that the choice is made by.
     pub score_bias: bool,
     /// Where in the layer the router is stored: `mlp.gate`.

@@ -68,7 +68,6 @@ pub(super) fn take_feed_forwards(
         count,
         width: fields.count("moe_intermediate_size", MAX_INTERMEDIATE)?,
         route: take_route(fields, "num_experts_per_tok", count, route)?,
-        exact_router: false,
         score_bias: false,
         router: "mlp.gate",
         router_bias: false,
