@@ -1,7 +1,7 @@
 //! Applies one rewrite until nothing changes.
 
 use crate::rewrite::{Context, Decline, NearMiss, Replacement, Rewrite};
-use ir::{EntityId, Func, NodeId, ValueDef, ValueId};
+use ir::{Body, EntityId, Func, NodeId, Op, ValueDef, ValueId, VerifyError};
 use std::collections::BTreeSet;
 
 /// What one rewrite did to one function.
@@ -13,24 +13,64 @@ pub(crate) struct Outcome {
     pub(crate) near_misses: Vec<NearMiss>,
 }
 
-/// A rewrite that keeps firing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoFixpoint {
-    /// Replacements made before giving up.
-    pub(crate) fired: usize,
+/// A rewrite that is wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Failure {
+    /// It keeps firing.
+    NoFixpoint {
+        /// Replacements made before giving up.
+        fired: usize,
+    },
+    /// It broke the body of a composite.
+    Body(Vec<VerifyError>),
 }
 
 /// Applies `rewrite` in program order, sweep after sweep, until nothing changes or `budget`
 /// replacements were made.
 ///
 /// # Errors
-/// [`NoFixpoint`] when it fires more often than any terminating rewrite could.
+/// [`Failure`] when it fires more often than any terminating rewrite could, or breaks a body.
 pub(crate) fn run(
     rewrite: &dyn Rewrite,
     func: &mut Func,
     context: &Context<'_>,
     budget: usize,
-) -> Result<Outcome, NoFixpoint> {
+) -> Result<Outcome, Failure> {
+    let mut outcome = run_here(rewrite, func, context, budget)?;
+    let mut known: Vec<(Body, Body, Outcome)> = Vec::new();
+    for n in func.order.clone() {
+        let Op::Fused { body } = &func.nodes[n].op else { continue };
+        if !rewrite.enters(body.kind()) {
+            continue;
+        }
+        let left = budget - outcome.fired;
+        let done = known.iter().find(|(old, _, inner)| old == body && inner.fired <= left);
+        let (new, inner) = match done {
+            Some((_, new, inner)) => (new.clone(), inner.clone()),
+            None => {
+                let mut inside = body.func().clone();
+                let inner = run(rewrite, &mut inside, context, left)?;
+                let new = Body::new(inside).map_err(Failure::Body)?;
+                known.push((body.clone(), new.clone(), inner.clone()));
+                (new, inner)
+            }
+        };
+        let place = func.describe(n);
+        func.nodes[n].op = Op::Fused { body: new };
+        outcome.fired += inner.fired;
+        let at = |miss: NearMiss| NearMiss { at: format!("{} in {place}", miss.at), ..miss };
+        outcome.near_misses.extend(inner.near_misses.into_iter().map(at));
+    }
+    Ok(outcome)
+}
+
+/// [`run`] without the bodies of composites.
+fn run_here(
+    rewrite: &dyn Rewrite,
+    func: &mut Func,
+    context: &Context<'_>,
+    budget: usize,
+) -> Result<Outcome, Failure> {
     let bound = 64 + 16 * func.order.len();
     let mut outcome = Outcome::default();
     loop {
@@ -55,7 +95,7 @@ pub(crate) fn run(
                 }
             }
             if outcome.fired > bound {
-                return Err(NoFixpoint { fired: outcome.fired });
+                return Err(Failure::NoFixpoint { fired: outcome.fired });
             }
         }
         if outcome.fired == before {

@@ -3,7 +3,7 @@
 use crate::{
     Phase, TargetInfo,
     constants::ProductWeights,
-    driver,
+    driver::{self, Failure},
     pipelines::{self, Stage},
     quantize::Quantize,
     rewrite::{Context, NearMiss, Rewrite},
@@ -243,8 +243,10 @@ fn run_pass(
 ) -> Result<PassReport, BrokenPass> {
     let start = Instant::now();
     let limit = if pass.required() { usize::MAX } else { *budget };
-    let outcome = driver::run(pass, func, context, limit)
-        .map_err(|e| BrokenPass::NoFixpoint { pass: pass.name(), fired: e.fired })?;
+    let outcome = driver::run(pass, func, context, limit).map_err(|e| match e {
+        Failure::NoFixpoint { fired } => BrokenPass::NoFixpoint { pass: pass.name(), fired },
+        Failure::Body(errors) => BrokenPass::Invalid { pass: pass.name(), errors },
+    })?;
     if !pass.required() {
         *budget -= outcome.fired;
     }

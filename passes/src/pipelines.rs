@@ -7,8 +7,8 @@ use crate::{
     duplicates::MergeDuplicates,
     fold_cast::FoldCast,
     fuse::{
-        FuseAddRmsNorm, FuseDequantize, FuseGateUp, FuseMatmulArgmax, FuseMatmulBias, FuseQkv,
-        FuseSiluMul,
+        FuseAddRmsNorm, FuseDequantize, FuseGateUp, FuseMatmulArgmax, FuseMatmulBias,
+        FuseMlaPreprocess, FuseQkv, FuseSiluMul,
     },
     layouts::AssignLayouts,
     quantize::QuantizeMatmuls,
@@ -48,6 +48,7 @@ const PASSES: &[&dyn Rewrite] = &[
     &FuseAddRmsNorm,
     &FuseMatmulArgmax,
     &AssignLayouts,
+    &FuseMlaPreprocess,
 ];
 
 /// Names of every pass.
@@ -95,8 +96,10 @@ pub fn default_pipeline() -> Vec<Stage> {
         step(&Canonicalise, "fusions leave slices of slices and nested joins"),
         step(&MergeDuplicates, "and may make the same constant twice"),
     ];
-    let laid_out =
-        vec![step(&AssignLayouts, "last: every earlier pass joins and compares nd weights")];
+    let laid_out = vec![
+        step(&AssignLayouts, "every earlier pass joins and compares nd weights"),
+        step(&FuseMlaPreprocess, "composites last: passes look for plain ops"),
+    ];
     vec![
         Stage { phase: Some(Phase::Imported), steps: imported },
         Stage { phase: Some(Phase::Fused), steps: fused },

@@ -94,6 +94,11 @@ pub trait Rewrite: Sync {
         false
     }
 
+    /// Whether it also rewrites the bodies of composites of `kind`, which a target runs op by op.
+    fn enters(&self, _kind: &str) -> bool {
+        false
+    }
+
     /// The replacement for the pattern at `root`. Changes nothing in `func` but to create nodes.
     ///
     /// # Errors

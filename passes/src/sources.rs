@@ -17,6 +17,7 @@ pub fn sources() -> &'static [(&'static str, &'static str)] {
         "fuse/gate_up.rs",
         "fuse/matmul_argmax.rs",
         "fuse/matmul_bias.rs",
+        "fuse/mla_preprocess.rs",
         "fuse/mod.rs",
         "fuse/qkv.rs",
         "fuse/silu_mul.rs",

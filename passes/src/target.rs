@@ -27,6 +27,7 @@ impl TargetInfo {
             "matmul_argmax",
             "dequant_matmul",
             "grouped_dequant_matmul",
+            "mla_preprocess",
         ];
         Self {
             name: "everything".to_owned(),

@@ -186,6 +186,60 @@ fn a_pass_that_breaks_a_type_is_named() {
     assert!(errors[0].to_string().contains("operands must have one type"), "{errors:?}");
 }
 
+/// [`Restless`] once, inside composites of kind `block`.
+struct Inside;
+
+impl Rewrite for Inside {
+    fn name(&self) -> &'static str {
+        "inside"
+    }
+    fn enters(&self, kind: &str) -> bool {
+        kind == "block"
+    }
+    fn apply(
+        &self,
+        func: &mut Func,
+        root: NodeId,
+        context: &Context<'_>,
+    ) -> Result<Replacement, Decline> {
+        let node = &func.nodes[root];
+        let in_order = node.args.is_sorted();
+        if in_order { Restless.apply(func, root, context) } else { Err(Decline::NoMatch) }
+    }
+}
+
+#[test]
+fn bodies_are_rewritten_where_a_pass_enters() {
+    let body = |kind: &str, swapped: bool| {
+        let operands = if swapped { "%b, %a" } else { "%a, %b" };
+        format!(
+            "fused @{kind}(%a: f32[T,4], %b: f32[T,4]) {{\n  %c = mul {operands} : f32[T,4]\n  \
+             %d = silu %c : f32[T,4]\n  return %d\n}}\n\n"
+        )
+    };
+    let func = "func @f(%x: f32[T,4], %y: f32[T,4]) {
+  %a = fused %x, %y {body = @block} : f32[T,4]
+  %b = fused %a, %x {body = @rows} : f32[T,4]
+  %c = fused %b, %x {body = @block} : f32[T,4]
+  return %c
+}
+";
+    let source = format!("{}{}{func}", body("block", false), body("rows", false));
+    let once = |limit: usize| {
+        let mut module = text::parse("test.ir", &source).unwrap();
+        let mut options = Options { rewrite_limit: limit, ..Options::default() };
+        let stages = stage(&Inside, None);
+        let report = run(&mut module, &stages, &mut options, &TargetInfo::everything()).unwrap();
+        (report.fired("inside"), text::print_module(&module))
+    };
+    let (fired, after) = once(usize::MAX);
+    assert_eq!(fired, 2, "the body of two composites");
+    let swapped = |text: &str| text.matches("mul %b, %a").count();
+    assert_eq!((swapped(&after), after.matches("fused @").count()), (1, 2), "{after}");
+    let (fired, after) = once(1);
+    assert_eq!((fired, swapped(&after), after.matches("fused @").count()), (1, 1, 3), "{after}");
+}
+
 #[test]
 fn a_stage_is_held_to_its_phase() {
     let silu = precast_passes::pass_by_name("fuse-silu-mul").unwrap();

@@ -28,12 +28,17 @@ fn random_func(picks: &[Pick]) -> Func {
         (0..2).map(|i| func.weight(&format!("s{i}"), f32s("[4,1]"))).collect();
     let rows: Vec<ValueId> = (0..2).map(|i| func.weight(&format!("r{i}"), f32s("[4]"))).collect();
     let mut state = func.param("s", TensorType::state(DType::F32, f32s("[R,4]").dims));
+    let mut paged = Paged::new(&mut func);
     for &(which, a, b, c, flag) in picks {
         let recent = |i: usize| values[values.len() - 1 - i % values.len().min(6)];
         let (x, y) = (recent(a), recent(b));
         let (matrix, row) = (matrices[c % matrices.len()], rows[c % rows.len()]);
         let out = if flag { DType::F32 } else { DType::BF16 };
-        if which % 18 >= 13 {
+        if which % 19 == 18 {
+            values.extend(paged.latent_attention(&mut func, x, out));
+            continue;
+        }
+        if which % 19 >= 13 {
             let codes = match c % 3 {
                 0 => codes,
                 own => func.weight(
@@ -41,15 +46,15 @@ fn random_func(picks: &[Pick]) -> Func {
                     f32s("[4,4]").with_dtype(DType::I8),
                 ),
             };
-            let made = match which % 18 {
+            let made = match which % 19 {
                 13 => gated(&mut func, x),
                 14 => experts(&mut func, x, matrix),
-                _ => quantised(&mut func, x, [codes, scales[c % 2]], which % 18, out),
+                _ => quantised(&mut func, x, [codes, scales[c % 2]], which % 19, out),
             };
             values.extend(made);
             continue;
         }
-        let (op, args) = match which % 18 {
+        let (op, args) = match which % 19 {
             0 => (Op::Add {}, vec![x, y]),
             1 => (Op::Mul {}, vec![x, y]),
             2 => (Op::Silu {}, vec![x]),
@@ -72,8 +77,77 @@ fn random_func(picks: &[Pick]) -> Func {
     }
     let mut results: Vec<ValueId> = values.iter().rev().take(3).copied().collect();
     results.push(state);
+    results.extend(paged.states);
     func.set_results(results);
     func
+}
+
+/// Caches of latent attention, and where rows stand in them.
+struct Paged {
+    slots: ValueId,
+    table: ValueId,
+    positions: ValueId,
+    states: [ValueId; 2],
+}
+
+impl Paged {
+    fn new(func: &mut Func) -> Self {
+        let i32s = |dims| f32s(dims).with_dtype(DType::I32);
+        let state = |dims| TensorType::state(DType::F32, f32s(dims).dims);
+        Self {
+            slots: func.param("slots", i32s("[T]")),
+            table: func.param("table", i32s("[T,W]")),
+            positions: func.param("positions", i32s("[T]")),
+            states: [
+                func.param("latent", state("[NB,4,6]")),
+                func.param("rope_key", state("[NB,4,2]")),
+            ],
+        }
+    }
+
+    /// Latent attention of the rows `x`, its queries rounded to `out`.
+    fn latent_attention(&mut self, func: &mut Func, x: ValueId, out: DType) -> Option<ValueId> {
+        if func.values[x].ty.rank() != 2 {
+            return None;
+        }
+        let n = func.values[x].ty.dims[1].as_const()?;
+        let mut weight = |name: &str, dims: &str| func.weight(&format!("{name}.{n}"), f32s(dims));
+        let norms = [weight("norm.q", "[4]"), weight("norm.kv", "[6]")];
+        let down = [weight("q_a", &format!("[4,{n}]")), weight("kv_a", &format!("[8,{n}]"))];
+        let (up, absorb) = (weight("q_b", "[12,4]"), weight("uk", "[2,6,4]"));
+        let matmul = Op::Matmul { out: DType::F32 };
+        let norm = Op::RmsNorm { eps: 1e-6, out: DType::F32 };
+        let part = |start, len| Op::Slice { axis: 1, start, len };
+        let heads =
+            |n: u64, d: u64| Op::Reshape { dims: format!("[T,{n},{d}]").parse().expect("dims") };
+        let rotary = Op::Rotary { interleaved: true };
+        let spec = "rope(theta=10000,dim=2)".parse().expect("a specification");
+        let rope = op(func, Op::RopeTable { spec }, &[self.positions])?;
+
+        let q = op(func, matmul.clone(), &[x, down[0]])?;
+        let q = op(func, Op::RmsNorm { eps: 1e-6, out }, &[q, norms[0]])?;
+        let q = op(func, matmul.clone(), &[q, up])?;
+        let [nope, turned] = [part(0, 8), part(8, 4)].map(|p| op(func, p, &[q]));
+        let nope = op(func, heads(2, 4), &[nope?])?;
+        let latent_query = op(func, Op::HeadMatmul { out: DType::F32 }, &[nope, absorb])?;
+        let turned = op(func, heads(2, 2), &[turned?])?;
+        let turned = op(func, rotary.clone(), &[turned, rope])?;
+        let kv = op(func, matmul, &[x, down[1]])?;
+        let [vector, key] = [part(0, 6), part(6, 2)].map(|p| op(func, p, &[kv]));
+        let vector = op(func, norm, &[vector?, norms[1]])?;
+        let key = op(func, heads(1, 2), &[key?])?;
+        let key = op(func, rotary, &[key, rope])?;
+        let flat = Op::Reshape { dims: "[T,2]".parse().expect("dims") };
+        let key = op(func, flat, &[key])?;
+        for (state, row) in self.states.iter_mut().zip([vector, key]) {
+            *state = op(func, Op::PagedWrite {}, &[*state, row, self.slots])?;
+        }
+        let [latent, rope_key] = self.states;
+        let attention = Op::LatentAttention { scale: 0.5, out: DType::F32 };
+        let args = [latent_query, turned, latent, rope_key, self.table, self.positions];
+        let mixed = op(func, attention, &args)?;
+        op(func, Op::Reshape { dims: "[T,12]".parse().expect("dims") }, &[mixed])
+    }
 }
 
 fn op(func: &mut Func, op: Op, args: &[ValueId]) -> Option<ValueId> {

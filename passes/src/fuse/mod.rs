@@ -5,6 +5,7 @@ mod dequantize;
 mod gate_up;
 mod matmul_argmax;
 mod matmul_bias;
+mod mla_preprocess;
 mod qkv;
 mod silu_mul;
 
@@ -13,6 +14,7 @@ pub(crate) use dequantize::FuseDequantize;
 pub(crate) use gate_up::FuseGateUp;
 pub(crate) use matmul_argmax::FuseMatmulArgmax;
 pub(crate) use matmul_bias::FuseMatmulBias;
+pub(crate) use mla_preprocess::FuseMlaPreprocess;
 pub(crate) use qkv::FuseQkv;
 pub(crate) use silu_mul::FuseSiluMul;
 
