@@ -1,6 +1,6 @@
 //! The command line as data.
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::TypedValueParser};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, builder::TypedValueParser};
 use std::{ffi::OsString, path::PathBuf};
 
 /// Compiles large language models ahead of time and serves them.
@@ -191,6 +191,9 @@ pub struct CompileArgs {
     /// Print what each pass did and why it left things alone.
     #[arg(long)]
     pub explain_passes: bool,
+    /// Fail when the pass NAME fires less than N times in all functions together.
+    #[arg(long, value_name = "NAME=N", value_parser = match_floor, action = ArgAction::Append)]
+    pub require_match: Vec<MatchFloor>,
     /// Print buckets, memory, parameters and plans, and stop.
     #[arg(long)]
     pub dry_run: bool,
@@ -201,6 +204,15 @@ pub struct CompileArgs {
     /// Do not run the artifact to record reference tokens for `serve --verify`.
     #[arg(long)]
     pub no_record: bool,
+}
+
+/// How often a pass must fire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchFloor {
+    /// Pass.
+    pub pass: String,
+    /// Replacements in all functions together.
+    pub least: usize,
 }
 
 /// How the engine runs on this machine.
@@ -354,6 +366,9 @@ pub struct OptArgs {
     /// Print what each pass did and why it left things alone.
     #[arg(long)]
     pub explain_passes: bool,
+    /// Fail when the pass NAME fires less than N times in all functions together.
+    #[arg(long, value_name = "NAME=N", value_parser = match_floor, action = ArgAction::Append)]
+    pub require_match: Vec<MatchFloor>,
     /// Interpret before and after on random inputs and compare.
     #[arg(long)]
     pub check_numerics: bool,
@@ -370,6 +385,14 @@ pub enum DTypeArg {
     /// f32 throughout.
     #[value(alias = "float32")]
     F32,
+}
+
+fn match_floor(text: &str) -> Result<MatchFloor, String> {
+    let floor = text.split_once('=').and_then(|(pass, least)| {
+        let least = least.parse().ok().filter(|_| !pass.is_empty())?;
+        Some(MatchFloor { pass: pass.to_owned(), least })
+    });
+    floor.ok_or_else(|| format!("`{text}` is not a pass and a number such as fuse-qkv=61"))
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
@@ -438,6 +461,14 @@ mod tests {
     }
 
     #[test]
+    fn required_matches_add_up() {
+        let line = "x compile --model m --require-match fuse-qkv=61 --require-match fold-cast=0";
+        let Command::Compile(args) = cli(line).unwrap().command else { panic!("{line}") };
+        let floor = |pass: &str, least| MatchFloor { pass: pass.to_owned(), least };
+        assert_eq!(args.require_match, [floor("fuse-qkv", 61), floor("fold-cast", 0)]);
+    }
+
+    #[test]
     fn quantisation_is_an_option_of_the_pass() {
         let option = |flags: &str| {
             let Command::Compile(args) =
@@ -468,6 +499,9 @@ mod tests {
             "x compile --model m --quantize-group 64",
             "x compile --model m --quantize-head",
             "x compile --model m --config-only",
+            "x compile --model m --require-match fuse-qkv",
+            "x compile --model m --require-match =3",
+            "x compile --model m --require-match fuse-qkv=-1",
             "x compile",
         ] {
             assert!(cli(line).is_err(), "{line}");

@@ -2,6 +2,7 @@
 
 use crate::{
     args::{BuildArgs, CompileArgs, DTypeArg},
+    matches,
     recorded::record,
     report::{self, bytes_text},
 };
@@ -109,6 +110,7 @@ fn prepare(
     memory: Option<u64>,
 ) -> anyhow::Result<(Model, Prepared)> {
     check_quantization(&args.build, checkpoint)?;
+    matches::check_names(&args.require_match)?;
     let model = model(checkpoint, &args.build)?;
     let build = BuildOptions {
         precision: Precision { weights: model.dtype, activations: DType::F32 },
@@ -122,6 +124,7 @@ fn prepare(
     if args.explain_passes {
         write!(std::io::stdout(), "{}", prepared.report)?;
     }
+    matches::check(&args.require_match, &prepared.report)?;
     if options.quantize.is_some() && prepared.report.fired(QUANTIZE) == 0 {
         bail!(
             "--quantize found nothing to quantise: the products of this checkpoint are quantised \

@@ -9,12 +9,13 @@ mod engine;
 mod generate;
 mod inspect;
 mod log;
+mod matches;
 mod opt;
 mod recorded;
 mod report;
 mod serve;
 
-pub use args::{Cli, Command, CompileArgs, EngineArgs, ServeArgs, parse};
+pub use args::{Cli, Command, CompileArgs, EngineArgs, MatchFloor, ServeArgs, parse};
 pub use compile::compile;
 pub use engine::load_engine;
 

@@ -1,6 +1,6 @@
 //! `opt`: text IR in, passes, text IR out.
 
-use crate::args::OptArgs;
+use crate::{args::OptArgs, matches};
 use anyhow::{Context, bail};
 use codegen_cpu::target::CpuTarget;
 use compiler::Target;
@@ -24,6 +24,7 @@ pub(crate) fn opt(args: &OptArgs) -> anyhow::Result<()> {
         }
         None => passes::default_pipeline(),
     };
+    matches::check_names(&args.require_match)?;
     let limit = args.rewrite_limit.unwrap_or(usize::MAX);
     let mut after = before.clone();
     let mut last = text::print_module(&before);
@@ -45,6 +46,7 @@ pub(crate) fn opt(args: &OptArgs) -> anyhow::Result<()> {
     if args.explain_passes {
         eprint!("{report}");
     }
+    matches::check(&args.require_match, &report)?;
     if args.check_numerics {
         check(&before, &after, &stages, limit)?;
     }

@@ -45,6 +45,7 @@ fn cached(checkpoint: &Path, build: &BuildArgs) -> anyhow::Result<PathBuf> {
         build: build.clone(),
         dump_ir: false,
         explain_passes: false,
+        require_match: Vec::new(),
         dry_run: false,
         config_only: false,
         no_record: false,

@@ -17,6 +17,10 @@ impl Rewrite for Canonicalise {
         "canonicalise"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("canonicalise.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

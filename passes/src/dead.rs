@@ -13,6 +13,10 @@ impl Rewrite for RemoveDead {
         "remove-dead"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("dead.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

@@ -13,6 +13,10 @@ impl Rewrite for MergeDuplicates {
         "merge-duplicates"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("duplicates.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

@@ -15,6 +15,10 @@ impl Rewrite for FoldCast {
         "fold-cast"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("fold_cast.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

@@ -16,6 +16,10 @@ impl Rewrite for AssignLayouts {
         "assign-layouts"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("layouts.rs")
+    }
+
     fn required(&self) -> bool {
         true
     }

@@ -6,14 +6,11 @@ use crate::{
     driver::{self, Failure},
     pipelines::{self, Stage},
     quantize::Quantize,
-    rewrite::{Context, NearMiss, Rewrite},
+    report::{PassReport, Report, StepReport},
+    rewrite::{Context, Rewrite},
 };
 use ir::{Func, Module, VerifyError, text};
-use std::{
-    collections::BTreeMap,
-    fmt,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 /// Receives the index of a pass, its name, and the module's text after it.
 pub type Dump<'a> = &'a mut dyn FnMut(usize, &str, &str);
@@ -33,68 +30,6 @@ pub struct Options<'a> {
 impl Default for Options<'_> {
     fn default() -> Self {
         Self { rewrite_limit: usize::MAX, disabled: Vec::new(), quantize: None, dump: None }
-    }
-}
-
-/// What one pass did to one function.
-#[derive(Clone, Debug)]
-pub struct PassReport {
-    /// Place in the pipeline, from 0.
-    pub index: usize,
-    /// Pass.
-    pub pass: &'static str,
-    /// Function.
-    pub func: String,
-    /// Replacements made.
-    pub fired: usize,
-    /// Time spent, verification included.
-    pub took: Duration,
-    /// Matches that a guard declined.
-    pub near_misses: Vec<NearMiss>,
-}
-
-/// What a pipeline did.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// In the order they ran.
-    pub passes: Vec<PassReport>,
-}
-
-impl Report {
-    /// The same without times, so that its text depends on the program alone.
-    pub fn without_times(mut self) -> Self {
-        for p in &mut self.passes {
-            p.took = Duration::ZERO;
-        }
-        self
-    }
-
-    /// Replacements made by `pass` in all functions.
-    pub fn fired(&self, pass: &str) -> usize {
-        self.passes.iter().filter(|p| p.pass == pass).map(|p| p.fired).sum()
-    }
-}
-
-/// Each pass with what it did and why it left matches alone: the text of `--explain-passes`.
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for p in &self.passes {
-            let (pass, func) = (p.pass, &p.func);
-            write!(f, "{:>2} {pass:<20} @{func:<12} fired {:>4}", p.index, p.fired)?;
-            match p.took.as_micros() {
-                0 => writeln!(f)?,
-                us => writeln!(f, "   {us} us")?,
-            }
-            let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-            for miss in &p.near_misses {
-                reasons.entry((miss.code, miss.why)).or_default().push(&miss.at);
-            }
-            for ((code, why), places) in reasons {
-                writeln!(f, "     declined {} x {code}: {why}", places.len())?;
-                writeln!(f, "       at {}", places.join(", "))?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -176,7 +111,14 @@ pub fn run(
     for stage in stages {
         for step in &stage.steps {
             let pass = step.pass;
-            if !options.disabled.iter().any(|d| d == pass.name()) {
+            let disabled = options.disabled.iter().any(|d| d == pass.name());
+            report.steps.push(StepReport {
+                index,
+                pass: pass.name(),
+                source: pass.source(),
+                disabled,
+            });
+            if !disabled {
                 let product_weights = ProductWeights::of(module);
                 let context = Context { target, product_weights: &product_weights, quantize };
                 for func in &mut module.funcs {

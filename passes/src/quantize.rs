@@ -56,6 +56,10 @@ impl Rewrite for QuantizeMatmuls {
         "quantize-matmuls"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("quantize.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

@@ -10,7 +10,7 @@ pub enum Decline {
     NoMatch,
     /// The pattern matched but a precondition failed; `--explain-passes` prints it.
     Guard {
-        /// Kebab-case, to count by.
+        /// Kebab-case, to count by; `docs/decline-codes.md` lists those of this crate.
         code: &'static str,
         /// For people.
         why: &'static str,
@@ -97,6 +97,12 @@ pub trait Rewrite: Sync {
     /// Whether it also rewrites the bodies of composites of `kind`, which a target runs op by op.
     fn enters(&self, _kind: &str) -> bool {
         false
+    }
+
+    /// The text that says what it does, for its hash in the manifest of an artifact: the file it is
+    /// in, `include_str!("this_file.rs")`. Empty when it is not known.
+    fn source(&self) -> &'static str {
+        ""
     }
 
     /// The replacement for the pattern at `root`. Changes nothing in `func` but to create nodes.

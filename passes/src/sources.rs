@@ -39,7 +39,18 @@ mod tests {
     use std::{collections::BTreeSet, fs, path::Path};
 
     /// Files of the crate that passes do not depend on.
-    const EXEMPT: &[&str] = &["lib.rs", "sources.rs", "numerics.rs", "draw.rs"];
+    const EXEMPT: &[&str] =
+        &["lib.rs", "sources.rs", "numerics.rs", "draw.rs", "report.rs", "places.rs"];
+
+    #[test]
+    fn every_pass_gives_the_file_it_is_in() {
+        let named = crate::names().into_iter().map(|n| crate::pass_by_name(n).unwrap());
+        for pass in named {
+            let declares = format!("\"{}\"\n    }}", pass.name());
+            assert!(pass.source().contains(&declares), "{}", pass.name());
+            assert!(sources().iter().any(|(_, s)| *s == pass.source()), "{}", pass.name());
+        }
+    }
 
     #[test]
     fn every_file_of_the_crate_is_listed() {

@@ -51,6 +51,7 @@ fn a_disabled_pass_does_not_run() {
     let stages = pipeline_of(&["fuse-silu-mul"]).unwrap();
     let report = run(&mut module, &stages, &mut options, &target).unwrap();
     assert!(report.passes.is_empty());
+    assert!(report.to_string().contains("fuse-silu-mul  disabled"), "{report}");
     assert_eq!(text::print_module(&module), TEXT);
 }
 
@@ -100,8 +101,8 @@ fn the_report_counts_and_explains() {
     let report = run(&mut module, &stages, &mut Options::default(), &target).unwrap();
     assert_eq!(report.passes[0].fired, 2);
     let text = report.to_string();
-    assert!(text.contains("fuse-silu-mul") && text.contains("fired    2"), "{text}");
-    let reason = "declined 1 x other-reader: the activation has another reader\n       at mul %r";
+    assert!(text.contains("fuse-silu-mul  fired    2  @f 2"), "{text}");
+    let reason = "@f declined 1 x other-reader: the activation has another reader\n       mul %r\n";
     assert!(text.contains(reason), "{text}");
 }
 

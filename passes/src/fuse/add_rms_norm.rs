@@ -14,6 +14,10 @@ impl Rewrite for FuseAddRmsNorm {
         "fuse-add-rms-norm"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("add_rms_norm.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

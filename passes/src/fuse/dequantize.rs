@@ -17,6 +17,10 @@ impl Rewrite for FuseDequantize {
         "fuse-dequantize"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("dequantize.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

@@ -17,6 +17,10 @@ impl Rewrite for FuseGateUp {
         "fuse-gate-up"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("gate_up.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

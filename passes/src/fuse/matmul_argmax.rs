@@ -15,6 +15,10 @@ impl Rewrite for FuseMatmulArgmax {
         "fuse-matmul-argmax"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("matmul_argmax.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

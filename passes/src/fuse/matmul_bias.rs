@@ -14,6 +14,10 @@ impl Rewrite for FuseMatmulBias {
         "fuse-matmul-bias"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("matmul_bias.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

@@ -19,6 +19,10 @@ impl Rewrite for FuseMlaPreprocess {
         "fuse-mla-preprocess"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("mla_preprocess.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

@@ -19,6 +19,10 @@ impl Rewrite for FuseQkv {
         "fuse-qkv"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("qkv.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,

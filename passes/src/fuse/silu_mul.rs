@@ -14,6 +14,10 @@ impl Rewrite for FuseSiluMul {
         "fuse-silu-mul"
     }
 
+    fn source(&self) -> &'static str {
+        include_str!("silu_mul.rs")
+    }
+
     fn apply(
         &self,
         func: &mut Func,
