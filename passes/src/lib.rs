@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod canonicalise;
+mod catalog;
 mod constants;
 mod dead;
 mod draw;
@@ -12,6 +13,7 @@ mod fuse;
 mod layouts;
 mod manager;
 mod numerics;
+pub mod pattern;
 mod phase;
 mod pipelines;
 mod places;
@@ -22,12 +24,13 @@ mod sources;
 mod specialise;
 mod target;
 
+pub use catalog::{Catalog, Place, RegisterError};
 pub use constants::ProductWeights;
 pub use draw::sample_bindings;
 pub use manager::{BrokenPass, Dump, Options, run, run_func};
 pub use numerics::{NumericError, NumericReport, check_numerics, numeric_distance};
 pub use phase::Phase;
-pub use pipelines::{Stage, Step, default_pipeline, names, pass_by_name, pipeline_of};
+pub use pipelines::{Stage, Step, default_pipeline, names, pipeline_of};
 pub use quantize::Quantize;
 pub use report::{PassReport, Report, StepReport, TooFewMatches};
 pub use rewrite::{Context, Decline, NearMiss, Replacement, Rewrite};

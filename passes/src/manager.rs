@@ -1,10 +1,10 @@
 //! Runs pipelines: verifies after every pass, counts, times, dumps and bisects.
 
 use crate::{
-    Phase, TargetInfo,
+    Catalog, Phase, TargetInfo,
     constants::ProductWeights,
     driver::{self, Failure},
-    pipelines::{self, Stage},
+    pipelines::Stage,
     quantize::Quantize,
     report::{PassReport, Report, StepReport},
     rewrite::{Context, Rewrite},
@@ -17,6 +17,8 @@ pub type Dump<'a> = &'a mut dyn FnMut(usize, &str, &str);
 
 /// How to run a pipeline.
 pub struct Options<'a> {
+    /// The passes that names refer to.
+    pub catalog: Catalog,
     /// Stop after this many rewrites, to bisect a miscompile. `usize::MAX` in production.
     pub rewrite_limit: usize,
     /// Passes to leave out, by name.
@@ -29,7 +31,13 @@ pub struct Options<'a> {
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Self { rewrite_limit: usize::MAX, disabled: Vec::new(), quantize: None, dump: None }
+        Self {
+            catalog: Catalog::builtin(),
+            rewrite_limit: usize::MAX,
+            disabled: Vec::new(),
+            quantize: None,
+            dump: None,
+        }
     }
 }
 
@@ -37,10 +45,12 @@ impl Default for Options<'_> {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BrokenPass {
     /// No such pass.
-    #[error("no pass is called `{name}`; the passes are {}", pipelines::names().join(", "))]
+    #[error("no pass is called `{name}`; the passes are {}", known.join(", "))]
     Unknown {
         /// What was asked for.
         name: String,
+        /// What there is.
+        known: Vec<&'static str>,
     },
     /// A pass that the target needs was disabled.
     #[error("`{name}` cannot be disabled: the target's kernels rely on it")]
@@ -102,7 +112,7 @@ pub fn run(
     options: &mut Options<'_>,
     target: &TargetInfo,
 ) -> Result<Report, BrokenPass> {
-    check_disabled(&options.disabled)?;
+    check_disabled(&options.catalog, &options.disabled)?;
     let quantize = options.quantize;
     quantize.map_or(Ok(()), |q| q.check()).map_err(|what| BrokenPass::Quantize { what })?;
     verify(module).map_err(|errors| BrokenPass::Input { errors })?;
@@ -110,7 +120,7 @@ pub fn run(
     let (mut report, mut index) = (Report::default(), 0);
     for stage in stages {
         for step in &stage.steps {
-            let pass = step.pass;
+            let pass = &*step.pass;
             let disabled = options.disabled.iter().any(|d| d == pass.name());
             report.steps.push(StepReport {
                 index,
@@ -157,10 +167,10 @@ pub fn run_func(
     result
 }
 
-fn check_disabled(disabled: &[String]) -> Result<(), BrokenPass> {
+fn check_disabled(catalog: &Catalog, disabled: &[String]) -> Result<(), BrokenPass> {
     for name in disabled {
-        match pipelines::pass_by_name(name) {
-            None => return Err(BrokenPass::Unknown { name: name.clone() }),
+        match catalog.pass(name) {
+            None => return Err(catalog.unknown(name)),
             Some(pass) if pass.required() => {
                 return Err(BrokenPass::Required { name: name.clone() });
             }
@@ -178,7 +188,7 @@ fn verify(module: &Module) -> Result<(), Vec<VerifyError>> {
 
 fn run_pass(
     index: usize,
-    pass: &'static dyn Rewrite,
+    pass: &dyn Rewrite,
     func: &mut Func,
     context: &Context<'_>,
     budget: &mut usize,

@@ -85,7 +85,7 @@ pub struct Context<'a> {
 }
 
 /// A local rewrite rooted at one op.
-pub trait Rewrite: Sync {
+pub trait Rewrite: Send + Sync {
     /// Kebab-case verb; the name used by pipelines, dumps and tests.
     fn name(&self) -> &'static str;
 
@@ -126,4 +126,28 @@ pub struct NearMiss {
     pub why: &'static str,
     /// Operation and first result of the root.
     pub at: String,
+}
+
+/// A reference does what it refers to.
+impl<T: Rewrite + ?Sized> Rewrite for &T {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn required(&self) -> bool {
+        (**self).required()
+    }
+
+    fn source(&self) -> &'static str {
+        (**self).source()
+    }
+
+    fn apply(
+        &self,
+        func: &mut Func,
+        root: NodeId,
+        context: &Context<'_>,
+    ) -> Result<Replacement, Decline> {
+        (**self).apply(func, root, context)
+    }
 }

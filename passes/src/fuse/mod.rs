@@ -9,14 +9,14 @@ mod mla_preprocess;
 mod qkv;
 mod silu_mul;
 
-pub(crate) use add_rms_norm::FuseAddRmsNorm;
+pub(crate) use add_rms_norm::fuse_add_rms_norm;
 pub(crate) use dequantize::FuseDequantize;
 pub(crate) use gate_up::FuseGateUp;
-pub(crate) use matmul_argmax::FuseMatmulArgmax;
-pub(crate) use matmul_bias::FuseMatmulBias;
+pub(crate) use matmul_argmax::fuse_matmul_argmax;
+pub(crate) use matmul_bias::fuse_matmul_bias;
 pub(crate) use mla_preprocess::FuseMlaPreprocess;
 pub(crate) use qkv::FuseQkv;
-pub(crate) use silu_mul::FuseSiluMul;
+pub(crate) use silu_mul::fuse_silu_mul;
 
 use crate::{TargetInfo, rewrite::Decline};
 use ir::{Func, Node, NodeId, ValueId};
