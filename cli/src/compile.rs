@@ -261,6 +261,7 @@ fn options(
         },
         memory_limit: build.memory.or(memory),
         quantize: build.quantize.option(),
+        catalog: passes::Catalog::builtin(),
         disabled_passes: build.disable_pass.clone(),
         rewrite_limit: build.rewrite_limit.unwrap_or(usize::MAX),
         dump_ir,

@@ -2,16 +2,16 @@
 
 use crate::args::MatchFloor;
 use anyhow::bail;
-use passes::Report;
+use passes::{Catalog, Report};
 
 /// Refuses passes that do not exist, before the long work.
 ///
 /// # Errors
 /// The first name that no pass has, with the names there are.
-pub(crate) fn check_names(floors: &[MatchFloor]) -> anyhow::Result<()> {
+pub(crate) fn check_names(floors: &[MatchFloor], catalog: &Catalog) -> anyhow::Result<()> {
     for MatchFloor { pass, .. } in floors {
-        if passes::pass_by_name(pass).is_none() {
-            let names = passes::names().join(", ");
+        if catalog.pass(pass).is_none() {
+            let names = catalog.names().join(", ");
             bail!("--require-match {pass}: no pass is called so; the passes are {names}");
         }
     }

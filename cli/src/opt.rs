@@ -37,9 +37,9 @@ pub(crate) fn opt(args: &OptArgs) -> anyhow::Result<()> {
     };
     let mut options = passes::Options {
         rewrite_limit: limit,
-        disabled: Vec::new(),
         quantize: args.quantize.option(),
         dump: if args.print_after_all { Some(&mut show) } else { None },
+        ..Default::default()
     };
     let report = passes::run(&mut after, &stages, &mut options, &CpuTarget.info())?;
     shown?;

@@ -42,6 +42,8 @@ pub struct Options {
     pub memory_limit: Option<u64>,
     /// How to quantise products of floats; `None` leaves them as they are.
     pub quantize: Option<passes::Quantize>,
+    /// The passes there are, and their order.
+    pub catalog: passes::Catalog,
     /// Passes to leave out.
     pub disabled_passes: Vec<String>,
     /// Stop after this many rewrites; `usize::MAX` in production.
@@ -179,7 +181,7 @@ pub fn prepare(
 
     let plans = emitted.iter().map(summary).collect();
     let mut passes_hash = Hasher::default();
-    for (name, source) in passes::sources() {
+    for (name, source) in options.catalog.sources() {
         passes_hash.update(name.as_bytes());
         passes_hash.update(source.as_bytes());
     }
@@ -233,12 +235,13 @@ fn run_passes(
         texts.push((format!("ir/passes/{index:02}-{pass}.ir"), text.to_owned()));
     };
     let mut pass_options = passes::Options {
+        catalog: options.catalog.clone(),
         rewrite_limit: options.rewrite_limit,
         disabled: options.disabled_passes.clone(),
         quantize: options.quantize,
         dump: if options.dump_ir { Some(&mut dump) } else { None },
     };
-    let stages = passes::default_pipeline();
+    let stages = options.catalog.pipeline();
     let report = passes::run(module, &stages, &mut pass_options, &target.info())?;
     for func in &module.funcs {
         texts.push((format!("ir/{}.ir", func.name), ir::text::print(func)));

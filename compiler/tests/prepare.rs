@@ -144,6 +144,7 @@ fn options() -> Options {
         memory_limit: None,
         quantize: None,
         disabled_passes: Vec::new(),
+        catalog: passes::Catalog::builtin(),
         rewrite_limit: usize::MAX,
         dump_ir: false,
         config: Default::default(),

@@ -17,6 +17,8 @@ struct Guard {
 enum Ending {
     /// An op: the values that its results replace, its operands, and the op itself.
     Op { results: Vec<&'static str>, operands: Vec<&'static str>, build: Build },
+    /// A composite of this kind that stands for the ops that were found.
+    Composite(&'static str),
 }
 
 /// An op that may follow the root.
@@ -132,6 +134,16 @@ impl FusionBuilder {
         Fusion { draft: self, ending: Ending::Op { results, operands, build: Box::new(build) } }
     }
 
+    /// The pass that makes the ops of the pattern one composite of `kind`: their meaning stays what it
+    /// was, and the target computes them with one kernel. Constants become operands, and values that
+    /// are read elsewhere too become results. Declines with `no-kernel` first of all if the target
+    /// does not know `kind`.
+    pub fn outline(self, kind: &'static str) -> Fusion {
+        let mut draft = self.kernel(kind);
+        draft.guards.rotate_right(1);
+        Fusion { draft, ending: Ending::Composite(kind) }
+    }
+
     fn check(&self, name: &str) {
         let known =
             self.pattern.has(name) || self.follower.as_ref().is_some_and(|f| f.name == name);
@@ -207,6 +219,12 @@ impl Rewrite for Fusion {
                 })?;
                 let values = old.into_iter().zip(func.nodes[new].outs.iter().copied()).collect();
                 Ok(Replacement { nodes: vec![new], values, ..Replacement::default() })
+            }
+            Ending::Composite(kind) => {
+                let is_constant = |n: NodeId| func.nodes[n].outs.iter().all(|&o| func.is_const(o));
+                let nodes: Vec<NodeId> =
+                    found.nodes().iter().copied().filter(|&n| !is_constant(n)).collect();
+                Replacement::composite(func, &nodes, kind, context.target)
             }
         }
     }

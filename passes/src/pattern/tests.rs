@@ -276,3 +276,31 @@ fn results_are_told_apart() {
     assert_eq!(none, Err(Decline::NoMatch));
     assert_eq!(applied(&codes(1), &mut reads_scales, &everything), Ok("silu x".to_owned()));
 }
+
+/// The ops become a body; what others read of them becomes a result, and constants stay outside.
+#[test]
+fn matched_ops_become_a_composite() {
+    let silu = op(is!(Op::Silu {}), [any("gate")]).named("activated");
+    let bias = optional(is!(Op::Cast { .. }), any("bias"));
+    let biased = op(is!(Op::AddBias {}), [silu, bias]);
+    let pass = || fusion("try", biased.clone()).only_reader("gate", "read twice").outline("mine");
+    let body = "weight %b : bf16[4]\n%g = add %x, %y : f32[T,4]\n%s = silu %g : f32[T,4]\n\
+                %w = cast %b {to = f32} : f32[4]\n%r = add_bias %s, %w : f32[T,4]\nreturn %r, %s";
+    let before = func(body);
+    let run = |target: &TargetInfo| {
+        let mut after = before.clone();
+        let steps = vec![Step { pass: Arc::new(pass()), why: "tested" }];
+        let stages = [Stage { phase: None, steps }];
+        let report = run_func(&mut after, &stages, &mut Options::default(), target).unwrap();
+        check_numerics(&before, &after, &[1, 2], &sample_bindings(&before)).unwrap();
+        (text::print(&after), report)
+    };
+    let mut target = TargetInfo::everything();
+    let (unchanged, report) = run(&target);
+    assert_eq!(unchanged, text::print(&before));
+    assert_eq!(report.passes[0].near_misses[0].code, "no-kernel");
+    target.fused_ops.push("mine".to_owned());
+    let (fused, _) = run(&target);
+    assert!(fused.starts_with("fused @mine(%g: f32[T,4], %w: f32[4]) {"), "{fused}");
+    assert!(fused.contains("%s, %r = fused %g, %w {body = @mine}"), "{fused}");
+}
