@@ -110,7 +110,7 @@ fn prepare(
     memory: Option<u64>,
 ) -> anyhow::Result<(Model, Prepared)> {
     check_quantization(&args.build, checkpoint)?;
-    matches::check_names(&args.require_match)?;
+    matches::check_names(&args.require_match, &passes::Catalog::builtin())?;
     let model = model(checkpoint, &args.build)?;
     let build = BuildOptions {
         precision: Precision { weights: model.dtype, activations: DType::F32 },

@@ -24,7 +24,7 @@ pub(crate) fn opt(args: &OptArgs) -> anyhow::Result<()> {
         }
         None => passes::default_pipeline(),
     };
-    matches::check_names(&args.require_match)?;
+    matches::check_names(&args.require_match, &passes::Catalog::builtin())?;
     let limit = args.rewrite_limit.unwrap_or(usize::MAX);
     let mut after = before.clone();
     let mut last = text::print_module(&before);

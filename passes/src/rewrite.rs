@@ -127,27 +127,3 @@ pub struct NearMiss {
     /// Operation and first result of the root.
     pub at: String,
 }
-
-/// A reference does what it refers to.
-impl<T: Rewrite + ?Sized> Rewrite for &T {
-    fn name(&self) -> &'static str {
-        (**self).name()
-    }
-
-    fn required(&self) -> bool {
-        (**self).required()
-    }
-
-    fn source(&self) -> &'static str {
-        (**self).source()
-    }
-
-    fn apply(
-        &self,
-        func: &mut Func,
-        root: NodeId,
-        context: &Context<'_>,
-    ) -> Result<Replacement, Decline> {
-        (**self).apply(func, root, context)
-    }
-}

@@ -148,7 +148,7 @@ impl Rewrite for Restless {
 fn a_pass_that_never_stops_is_stopped() {
     let error = run(
         &mut module(),
-        &stage(&Restless, None),
+        &stage(Restless, None),
         &mut Options::default(),
         &TargetInfo::everything(),
     );
@@ -180,7 +180,7 @@ impl Rewrite for Careless {
 fn a_pass_that_breaks_a_type_is_named() {
     let error = run(
         &mut module(),
-        &stage(&Careless, None),
+        &stage(Careless, None),
         &mut Options::default(),
         &TargetInfo::everything(),
     );
@@ -230,7 +230,7 @@ fn bodies_are_rewritten_where_a_pass_enters() {
     let once = |limit: usize| {
         let mut module = text::parse("test.ir", &source).unwrap();
         let mut options = Options { rewrite_limit: limit, ..Options::default() };
-        let stages = stage(&Inside, None);
+        let stages = stage(Inside, None);
         let report = run(&mut module, &stages, &mut options, &TargetInfo::everything()).unwrap();
         (report.fired("inside"), text::print_module(&module))
     };
