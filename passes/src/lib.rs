@@ -22,6 +22,7 @@ mod report;
 mod rewrite;
 mod sources;
 mod specialise;
+mod summary;
 mod target;
 
 pub use catalog::{Catalog, Place, RegisterError};
@@ -36,4 +37,5 @@ pub use report::{PassReport, Report, StepReport, TooFewMatches};
 pub use rewrite::{Context, Decline, NearMiss, Replacement, Rewrite};
 pub use sources::sources;
 pub use specialise::{SpecialiseError, specialise};
+pub use summary::{LayerKind, OpCounts, activation_bytes, count_ops, layer_kinds, op_label};
 pub use target::TargetInfo;
