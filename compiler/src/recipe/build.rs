@@ -257,9 +257,11 @@ impl Recipes {
             return x;
         }
         let rows = rows * old / cols.max(1);
+        // Rows of 4-bit elements are whole bytes, so those are converted first.
+        let whole_bytes = |x: Id| self.get(x).dtype.bits() >= 8 || cols.is_multiple_of(2);
         let recipe = match recipe {
             Recipe::Tensor { .. } => recipe,
-            Recipe::Cast { x } => Recipe::Cast { x: self.refold(x, cols) },
+            Recipe::Cast { x } if whole_bytes(x) => Recipe::Cast { x: self.refold(x, cols) },
             Recipe::AddScalar { x, bits } => Recipe::AddScalar { x: self.refold(x, cols), bits },
             Recipe::Refold { x } => return self.refold(x, cols),
             _ => Recipe::Refold { x },
