@@ -296,6 +296,26 @@ fn what_is_no_recipe_is_named() {
     assert!(error.contains("%s cannot be packed: `silu` is not evaluated"), "{error}");
 }
 
+/// Rows of three 4-bit codes would not be whole bytes.
+#[test]
+fn odd_rows_are_cut_after_codes_are_converted() {
+    let (constants, recipes) = parsed(
+        "func @f(%x: f32[4]) {
+  weight %a : bf16[3,8]
+  %codes, %scales = quantize_weight %a {bits = 4, group = 2} : i4[3,8], f32[3,4]
+  %wide = cast %codes {to = i8} : i8[3,8]
+  %odd = reshape %wide {dims = [8,3]} : i8[8,3]
+  %even = reshape %wide {dims = [6,4]} : i8[6,4]
+  return %x, %odd, %even
+}
+",
+    )
+    .unwrap();
+    let text = |i: usize| recipes.text(constants.packed(constants.func.results[i]).unwrap().recipe);
+    assert_eq!(text(1), "refold3(i8(i4_codes2(a)))");
+    assert_eq!(text(2), "i8(refold4(i4_codes2(a)))");
+}
+
 /// The stack of many experts is read without visiting the others.
 #[test]
 fn a_row_of_a_stack_reads_one_part() {
