@@ -3,7 +3,8 @@
 
 use ir::{DType, Dim, Func, Layout, Op, TensorType, ValueId, op::Dims, text};
 use precast_passes::{
-    Options, TargetInfo, check_numerics, default_pipeline, run_func, sample_bindings,
+    Options, TargetInfo, check_numerics, default_pipeline, names, pipeline_of, run_func,
+    sample_bindings,
 };
 use proptest::prelude::*;
 
@@ -245,7 +246,34 @@ proptest! {
         let mut again = after.clone();
         let report = run_func(&mut again, &default_pipeline(), &mut Options::default(), &target);
         let is_final = limit == usize::MAX && !everything;
-        prop_assert!(!is_final || report.is_ok_and(|r| r.passes.iter().all(|p| p.fired == 0)));
+        prop_assert!(!is_final || report.is_ok(), "{report:?}\n{}", texts());
+        let fired: Vec<_> = report.iter().flat_map(|r| &r.passes).filter(|p| p.fired > 0).collect();
+        prop_assert!(!is_final || fired.is_empty(), "{fired:?}\n{}", texts());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// By itself, and after what comes before layouts in the pipeline.
+    #[test]
+    fn every_pass_keeps_every_bit(picks in picks(), which in any::<usize>(), piped in any::<bool>()) {
+        let before = random_func(&picks);
+        let target = TargetInfo::everything();
+        let mut after = before.clone();
+        if piped {
+            let limit = which / 64 % 16;
+            let mut options = Options { rewrite_limit: limit, ..Options::default() };
+            let stages = &default_pipeline()[..2];
+            run_func(&mut after, stages, &mut options, &target).expect("it runs");
+        }
+        let name = names()[which % names().len()];
+        let stages = pipeline_of(&[name]).expect("a pass");
+        let report = run_func(&mut after, &stages, &mut Options::default(), &target);
+        let texts = || format!("{name}\n{}{}", text::print(&before), text::print(&after));
+        prop_assert!(report.is_ok(), "{report:?}\n{}", texts());
+        let numbers = check_numerics(&before, &after, &[11], &sample_bindings(&before));
+        prop_assert!(numbers.is_ok(), "{numbers:?}\n{}", texts());
     }
 }
 

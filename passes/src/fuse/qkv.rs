@@ -2,7 +2,7 @@
 
 use super::guard;
 use crate::rewrite::{Context, Decline, Replacement, Rewrite};
-use ir::{Func, NodeId, Op, TypeError, ValueId};
+use ir::{Func, Layout, NodeId, Op, TypeError, ValueId};
 
 /// Products of one input, `matmul(x, wq)`, `matmul(x, wk)`, `matmul(x, wv)`, become slices of
 /// `matmul(x, concat(wq, wk, wv))`; so do `matmul_bias` with their biases, and products of quantised
@@ -37,7 +37,7 @@ impl Rewrite for FuseQkv {
         let joins = |n: &NodeId| joins(func, *n, product);
         let joinable: Vec<NodeId> = siblings.iter().copied().filter(joins).collect();
         if joinable.len() < 2 && siblings[0] == root {
-            let why = "a weight is computed at run time or has another reader";
+            let why = "a weight is computed at run time, has another reader or is laid out";
             guard(false, "shared-weight", why)?;
         }
         if joinable.len() < 2 || joinable[0] != root {
@@ -90,8 +90,11 @@ fn siblings(func: &Func, root: NodeId, product: Product) -> Vec<NodeId> {
 fn joins(func: &Func, node: NodeId, product: Product) -> bool {
     let constants = &func.nodes[node].args[product.shared..];
     let weight = constants[0];
-    constants.iter().all(|&c| func.is_const(c) && func.values[c].ty.dims[0].as_const().is_some())
-        && func.uses(weight) == 1
+    let can_be_joined = |&c: &ValueId| {
+        let ty = &func.values[c].ty;
+        func.is_const(c) && ty.dims[0].as_const().is_some() && ty.layout == Layout::Nd
+    };
+    constants.iter().all(can_be_joined) && func.uses(weight) == 1
 }
 
 fn join(func: &mut Func, siblings: &[NodeId], product: Product) -> Result<Replacement, TypeError> {
