@@ -1,15 +1,19 @@
 //! One spelling for each computation, so that patterns need to know only one.
 
 use crate::rewrite::{Context, Decline, Replacement, Rewrite};
-use ir::{Func, NodeId, Op, ValueId};
+use ir::{DType, Func, Node, NodeId, Op, ValueId};
 
 /// Removes what does nothing and flattens what nests:
 ///
 /// - `cast x {to = type of x}`, `reshape x {dims = dims of x}`, `slice x` of a whole axis,
 ///   `relayout x {layout = layout of x}`, `concat x` of one part: `x`;
+/// - `transpose (transpose x)`: `x`;
+/// - `cast (cast x)`, the inner of bf16 or f16 to f32, which is exact: one `cast x`;
 /// - `reshape (reshape x)`: one `reshape x`;
 /// - `slice (slice x)` along one axis: one `slice x`;
-/// - `concat (concat a, b), c` along one axis, the inner read nowhere else: `concat a, b, c`.
+/// - `slice (concat a, b)` along one axis, inside one of the parts: `slice` of that part;
+/// - `concat (concat a, b), c` along one axis, the inner read nowhere else: `concat a, b, c`;
+/// - `concat` of slices of one value that follow each other along its axis: one `slice`.
 pub(crate) struct Canonicalise;
 
 impl Rewrite for Canonicalise {
@@ -31,10 +35,19 @@ impl Rewrite for Canonicalise {
         if does_nothing(func, root) {
             return Ok(Replacement::value(node.outs[0], node.args[0]));
         }
+        if let (Op::Transpose {}, Some((_, inner))) = (&node.op, func.def_node(node.args[0]))
+            && inner.op == (Op::Transpose {})
+        {
+            return Ok(Replacement::value(node.outs[0], inner.args[0]));
+        }
         let (op, args) = match &node.op {
             Op::Reshape { .. } => (node.op.clone(), reshaped_twice(func, root)?),
-            Op::Slice { .. } => sliced_twice(func, root)?,
-            Op::Concat { axis } => (node.op.clone(), nested_parts(func, root, *axis)?),
+            Op::Cast { .. } => (node.op.clone(), widened_first(func, root)?),
+            Op::Slice { .. } => sliced_twice(func, root).or_else(|_| part_of_parts(func, root))?,
+            Op::Concat { axis } => match following_slices(func, root, *axis) {
+                Some(slice) => slice,
+                None => (node.op.clone(), nested_parts(func, root, *axis)?),
+            },
             _ => return Err(Decline::NoMatch),
         };
         let new = func.create(op, &args, "").map_err(|_| Decline::NoMatch)?;
@@ -76,6 +89,56 @@ fn sliced_twice(func: &Func, root: NodeId) -> Result<(Op, Vec<ValueId>), Decline
         }
         _ => Err(Decline::NoMatch),
     }
+}
+
+/// What is cast to f32 before it is cast again.
+fn widened_first(func: &Func, root: NodeId) -> Result<Vec<ValueId>, Decline> {
+    let wide = func.nodes[root].args[0];
+    let (_, inner) = func.def_node(wide).ok_or(Decline::NoMatch)?;
+    let from = inner.args.first().map(|&x| func.values[x].ty.dtype);
+    let is_exact =
+        inner.op == (Op::Cast { to: DType::F32 }) && matches!(from, Some(DType::BF16 | DType::F16));
+    if is_exact { Ok(inner.args.clone()) } else { Err(Decline::NoMatch) }
+}
+
+/// The slice of a part that a slice of joined parts is.
+fn part_of_parts(func: &Func, root: NodeId) -> Result<(Op, Vec<ValueId>), Decline> {
+    let outer = &func.nodes[root];
+    let &Op::Slice { axis, start, len } = &outer.op else { return Err(Decline::NoMatch) };
+    let (_, joined) = func.def_node(outer.args[0]).ok_or(Decline::NoMatch)?;
+    if joined.op != (Op::Concat { axis }) {
+        return Err(Decline::NoMatch);
+    }
+    let mut first = 0;
+    for &part in &joined.args {
+        let n = func.values[part].ty.dims[axis as usize].as_const().ok_or(Decline::NoMatch)?;
+        if start >= first && start + len <= first + n {
+            return Ok((Op::Slice { axis, start: start - first, len }, vec![part]));
+        }
+        first += n;
+    }
+    Err(Decline::NoMatch)
+}
+
+/// The slice that slices of one value are when they are joined again.
+fn following_slices(func: &Func, root: NodeId, axis: u64) -> Option<(Op, Vec<ValueId>)> {
+    let slice_of = |part: &ValueId| match func.def_node(*part)? {
+        (_, Node { op: Op::Slice { axis: along, start, len }, args, .. }) if *along == axis => {
+            Some((args[0], *start, *len))
+        }
+        _ => None,
+    };
+    let parts = &func.nodes[root].args;
+    let (x, start, _) = slice_of(parts.first()?)?;
+    let mut end = start;
+    for part in parts {
+        let (from, first, len) = slice_of(part)?;
+        if from != x || first != end {
+            return None;
+        }
+        end += len;
+    }
+    Some((Op::Slice { axis, start, len: end - start }, vec![x]))
 }
 
 fn nested_parts(func: &Func, root: NodeId, axis: u64) -> Result<Vec<ValueId>, Decline> {
