@@ -38,4 +38,4 @@ pub use rewrite::{Context, Decline, NearMiss, Replacement, Rewrite};
 pub use sources::sources;
 pub use specialise::{SpecialiseError, specialise};
 pub use summary::{LayerKind, OpCounts, activation_bytes, count_ops, layer_kinds, op_label};
-pub use target::TargetInfo;
+pub use target::{LayoutRule, TargetInfo};

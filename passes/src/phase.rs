@@ -69,15 +69,18 @@ fn layouts_before_assignment(func: &Func) -> Vec<VerifyError> {
 }
 
 fn weight_layouts(func: &Func, target: &TargetInfo) -> Vec<VerifyError> {
-    let wanted = target.matmul_weight_layout;
     let misplaced = |n: &ir::NodeId| {
         let node = &func.nodes[*n];
         let operands = [node.op.matmul_weight(), node.op.weight_scale()].into_iter().flatten();
         let weights: Vec<ValueId> = operands.map(|i| node.args[i]).collect();
         let constant = weights.iter().all(|&w| func.is_const(w));
-        weights.into_iter().filter(move |&w| constant && func.values[w].ty.layout != wanted)
+        weights.into_iter().filter_map(move |w| {
+            let ty = &func.values[w].ty;
+            let wanted = target.layout_of(&node.op, ty.dtype);
+            (constant && ty.layout != wanted).then_some((w, wanted))
+        })
     };
-    let error = |w: ValueId| {
+    let error = |(w, wanted): (ValueId, Layout)| {
         let found: Layout = func.values[w].ty.layout;
         let rule = format!("weight is {found}, but target {} reads {wanted}", target.name);
         func.error_at_value(w, Broken::Phase(rule))

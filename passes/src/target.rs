@@ -1,19 +1,34 @@
 //! What passes may know of a target.
 
-use tensor::Layout;
+use ir::Op;
+use tensor::{DType, Layout};
 
 /// Facts about a target that decide whether a rewrite pays.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetInfo {
     /// Name for reports.
     pub name: String,
-    /// Layout its matrix kernels read weights in.
+    /// Layout its matrix kernels read weights and their scales in, and [`ir::Op::Embed`] a table that
+    /// is such a weight too.
     pub matmul_weight_layout: Layout,
+    /// Exceptions from that; the first that applies counts.
+    pub layout_rules: Vec<LayoutRule>,
     /// Rows of gate and up weights that alternate in a fused gate/up matrix product; `None` when
     /// there is no such kernel.
     pub gate_up_block: Option<u64>,
     /// Fused ops it has kernels for, by mnemonic.
     pub fused_ops: Vec<String>,
+}
+
+/// A layout for some weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayoutRule {
+    /// Mnemonic of the op that reads the weight.
+    pub op: String,
+    /// Element type of the weight, or of its scales; `None` for all.
+    pub dtype: Option<DType>,
+    /// What the op reads it in.
+    pub layout: Layout,
 }
 
 impl TargetInfo {
@@ -32,9 +47,16 @@ impl TargetInfo {
         Self {
             name: "everything".to_owned(),
             matmul_weight_layout: Layout::Panels,
+            layout_rules: Vec::new(),
             gate_up_block: Some(2),
             fused_ops: fused.map(str::to_owned).to_vec(),
         }
+    }
+
+    /// What `op` reads a weight, or the scales of one, of element type `dtype` in.
+    pub fn layout_of(&self, op: &Op, dtype: DType) -> Layout {
+        let applies = |r: &&LayoutRule| r.op == op.mnemonic() && r.dtype.is_none_or(|t| t == dtype);
+        self.layout_rules.iter().find(applies).map_or(self.matmul_weight_layout, |r| r.layout)
     }
 
     /// Whether it has a kernel for the fused op `mnemonic`.

@@ -6,8 +6,8 @@
 //! differ, by no more than `; distance: 0.01`. Other comments say what the case is about.
 //! `UPDATE_EXPECT=1` rewrites what follows `; ==== after`.
 
-use ir::{Bindings, Layout, Module, Symbol, text};
-use precast_passes::{self as passes, Options, Quantize, TargetInfo};
+use ir::{Bindings, DType, Layout, Module, Symbol, text};
+use precast_passes::{self as passes, LayoutRule, Options, Quantize, TargetInfo};
 use std::{collections::BTreeSet, env, fs, path::Path};
 
 const AFTER: &str = "; ==== after\n";
@@ -30,9 +30,23 @@ fn target(name: &str) -> Result<TargetInfo, String> {
         "bare" => Ok(TargetInfo {
             name: "bare".into(),
             matmul_weight_layout: Layout::Nd,
+            layout_rules: Vec::new(),
             gate_up_block: None,
             fused_ops: Vec::new(),
         }),
+        // Fractal weights but for tables that are looked up, products by head, and scales.
+        "fractal" => {
+            let nd = |op: &str, dtype| LayoutRule { op: op.into(), dtype, layout: Layout::Nd };
+            Ok(TargetInfo {
+                matmul_weight_layout: Layout::Nz,
+                layout_rules: vec![
+                    nd("embed", None),
+                    nd("head_matmul", None),
+                    nd("quant_matmul", Some(DType::F32)),
+                ],
+                ..everything
+            })
+        }
         "no-block" => Ok(TargetInfo { gate_up_block: None, ..everything }),
         other => Err(format!("no test target is called {other}")),
     }

@@ -45,6 +45,7 @@ fn numbers_stay(name: &str) {
     let bare = TargetInfo {
         name: "bare".to_owned(),
         matmul_weight_layout: Layout::Nd,
+        layout_rules: Vec::new(),
         gate_up_block: None,
         fused_ops: Vec::new(),
     };

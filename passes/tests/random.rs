@@ -215,6 +215,7 @@ fn bare() -> TargetInfo {
     TargetInfo {
         name: "bare".to_owned(),
         matmul_weight_layout: Layout::Nd,
+        layout_rules: Vec::new(),
         gate_up_block: None,
         fused_ops: Vec::new(),
     }

@@ -34,6 +34,7 @@ impl Target for CpuTarget {
         TargetInfo {
             name: "cpu".into(),
             matmul_weight_layout: Layout::Panels,
+            layout_rules: Vec::new(),
             gate_up_block: Some(GATE_UP_BLOCK),
             fused_ops: fused.map(str::to_owned).to_vec(),
         }
