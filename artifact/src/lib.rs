@@ -7,6 +7,7 @@ mod checksum;
 mod codec;
 mod error;
 mod manifest;
+mod pipeline;
 mod plan;
 mod read;
 mod write;
@@ -19,6 +20,7 @@ pub use manifest::{
     Bucket, BuildTarget, FileEntry, Kv, Manifest, Memory, Model, PlanEntry, Provenance, Recorded,
     RecordedToken, SequenceMemory, StateEntry, WeightEntry, WindowMemory,
 };
+pub use pipeline::{FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts};
 pub use plan::{BufferRef, Phase, Placement, Plan, Port, Scalar, Space, Step};
 pub use read::Artifact;
 pub use write::{FileStream, Writer};

@@ -1,6 +1,6 @@
 //! `manifest.json`: what the artifact is, for people and for the compatibility check.
 
-use crate::{Checksum, Phase, error::ArtifactError};
+use crate::{Checksum, FunctionEntry, Phase, Pipeline, error::ArtifactError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tensor::{DType, Layout};
@@ -18,6 +18,10 @@ pub struct Manifest {
     pub provenance: Provenance,
     /// The effective configuration: every option with the value that was used.
     pub config: BTreeMap<String, serde_json::Value>,
+    /// The passes as they ran.
+    pub pipeline: Pipeline,
+    /// What they made of each function.
+    pub functions: Vec<FunctionEntry>,
     /// The most sequences that decode at once; a bucket of this size always exists.
     pub max_running_requests: u32,
     /// Buckets asked for, added and dropped, each with the reason.

@@ -331,9 +331,12 @@ pub struct InspectArgs {
     /// Print the steps of a plan, such as decode-bs8-ctx2048.
     #[arg(long, value_name = "NAME")]
     pub plan: Option<String>,
-    /// Print what the passes did.
+    /// Print the passes with their sources, and what they did.
     #[arg(long)]
     pub passes: bool,
+    /// Print the ops of a step of each function before and after the passes.
+    #[arg(long)]
+    pub ops: bool,
     /// Print the packed weights.
     #[arg(long)]
     pub weights: bool,

@@ -2,6 +2,7 @@
 
 use crate::{
     args::InspectArgs,
+    program,
     report::{self, bytes_text},
 };
 use anyhow::Context;
@@ -26,7 +27,9 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     } else if let Some(func) = &args.ir {
         write!(out, "{}", text(&format!("ir/{func}.ir"))?)?;
     } else if args.passes {
-        write!(out, "{}", text("passes.txt")?)?;
+        write!(out, "{}{}", program::passes(&manifest.pipeline), text("passes.txt")?)?;
+    } else if args.ops {
+        write!(out, "{}", program::ops(&manifest.functions))?;
     } else if args.weights {
         print_weights(out, manifest)?;
     } else if args.quantization {
@@ -78,6 +81,7 @@ fn summary(out: &mut impl Write, m: &Manifest, plans: &[Plan]) -> io::Result<()>
             worst.recipe
         )?;
     }
+    write!(out, "{}", program::summary(&m.pipeline, &m.functions))?;
     writeln!(out, "buckets")?;
     for b in &m.buckets {
         let kept = if b.kept { "" } else { " (dropped)" };

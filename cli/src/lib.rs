@@ -11,6 +11,7 @@ mod inspect;
 mod log;
 mod matches;
 mod opt;
+mod program;
 mod recorded;
 mod report;
 mod serve;

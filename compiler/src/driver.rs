@@ -6,21 +6,22 @@ use crate::{
     emit::{Emitted, PlanName, Stored, emit},
     memory::{self, Demand, KvBudget, PlanMemory},
     pack::WeightTable,
+    pipeline::{self, Ran},
     pools::Pools,
     recipe::{Constants, Recipes, constants},
     states::StateTable,
 };
 use artifact::{
-    BuildTarget, Checksum, FileEntry, Hasher, Kv, Manifest, Memory, Model, Phase, PlanEntry,
-    Provenance, Recorded, SequenceMemory, WeightEntry, WindowMemory, Writer,
+    BuildTarget, Checksum, FileEntry, FunctionEntry, Hasher, Kv, Manifest, Memory, Model, Phase,
+    Pipeline, PlanEntry, Provenance, Recorded, SequenceMemory, WeightEntry, WindowMemory, Writer,
 };
 use ir::{Module, Symbol};
 use std::{collections::BTreeMap, path::Path};
 use tensor::{TensorInfo, WeightSource};
 
 /// Symbols of the module, see [`prepare`].
-const ROWS: &str = "T";
-const TABLE_BLOCKS: &str = "W";
+pub(crate) const ROWS: &str = "T";
+pub(crate) const TABLE_BLOCKS: &str = "W";
 const HIDDEN_ROWS: &str = "R";
 
 /// What to compile for.
@@ -52,6 +53,12 @@ pub struct Options {
     pub dump_ir: bool,
     /// Options of other layers, recorded in the manifest.
     pub config: BTreeMap<String, serde_json::Value>,
+}
+
+impl Options {
+    pub(crate) fn is_limited(&self) -> bool {
+        self.rewrite_limit != usize::MAX
+    }
 }
 
 /// The checkpoint as the compiler sees it.
@@ -87,6 +94,8 @@ pub struct Prepared {
     pub sequences: Option<SequenceMemory>,
     /// Bytes by kind.
     pub memory: Memory,
+    pipeline: Pipeline,
+    functions: Vec<FunctionEntry>,
     emitted: Vec<Emitted>,
     recipes: Recipes,
     weights: WeightTable,
@@ -144,7 +153,8 @@ pub fn prepare(
 
     let mut module = module;
     let mut texts = Vec::new();
-    let report = run_passes(&mut module, target, options, &mut texts)?;
+    let Ran { report, pipeline, functions } =
+        pipeline::run(&mut module, target, options, &buckets, &mut texts)?;
 
     let pools = Pools::new(&module, model.sliding_window, &buckets, block_tokens)?;
     let mut recipes = Recipes::default();
@@ -185,6 +195,9 @@ pub fn prepare(
         passes_hash.update(name.as_bytes());
         passes_hash.update(source.as_bytes());
     }
+    for step in &report.steps {
+        passes_hash.update(step.source.as_bytes());
+    }
     for pass in &report.passes {
         passes_hash.update(format!("{} {} {}\n", pass.pass, pass.func, pass.fired).as_bytes());
     }
@@ -208,6 +221,8 @@ pub fn prepare(
         states,
         texts,
         report,
+        pipeline,
+        functions,
         build_target,
         weight_align: target.weight_align(),
         kernels_hash: kernels_hash.finish(),
@@ -222,32 +237,6 @@ struct All {
     emitted: Vec<Emitted>,
     weights: WeightTable,
     states: StateTable,
-}
-
-/// Runs the default pipeline and collects the texts that travel with the artifact.
-fn run_passes(
-    module: &mut Module,
-    target: &dyn Target,
-    options: &Options,
-    texts: &mut Vec<(String, String)>,
-) -> Result<passes::Report, CompileError> {
-    let mut dump = |index: usize, pass: &str, text: &str| {
-        texts.push((format!("ir/passes/{index:02}-{pass}.ir"), text.to_owned()));
-    };
-    let mut pass_options = passes::Options {
-        catalog: options.catalog.clone(),
-        rewrite_limit: options.rewrite_limit,
-        disabled: options.disabled_passes.clone(),
-        quantize: options.quantize,
-        dump: if options.dump_ir { Some(&mut dump) } else { None },
-    };
-    let stages = options.catalog.pipeline();
-    let report = passes::run(module, &stages, &mut pass_options, &target.info())?;
-    for func in &module.funcs {
-        texts.push((format!("ir/{}.ir", func.name), ir::text::print(func)));
-    }
-    texts.push(("passes.txt".into(), report.clone().without_times().to_string()));
-    Ok(report)
 }
 
 /// The functions of a module with their constants taken out.
@@ -342,7 +331,7 @@ fn effective_config(
     if let Some(passes::Quantize { bits, group, head }) = options.quantize {
         set("quantize", serde_json::json!({ "bits": bits, "group": group, "head": head }));
     }
-    if options.rewrite_limit != usize::MAX {
+    if options.is_limited() {
         set("rewrite_limit", options.rewrite_limit.into());
     }
     config
@@ -408,6 +397,8 @@ impl Prepared {
                 kernels_hash: self.kernels_hash,
             },
             config: self.config,
+            pipeline: self.pipeline,
+            functions: self.functions,
             max_running_requests: self.buckets.decode.last().copied().unwrap_or(1),
             buckets: self.buckets.notes,
             plans,

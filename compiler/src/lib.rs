@@ -6,6 +6,7 @@ mod emit;
 mod error;
 mod memory;
 mod pack;
+mod pipeline;
 mod place;
 mod pools;
 mod recipe;

@@ -217,6 +217,46 @@ fn every_memory_is_sized_and_its_inputs_are_ports() {
     assert_eq!((step.args[0].space, step.args[6].space), (Space::State, Space::Arena));
 }
 
+/// What ran, not what was asked for, with the source of every pass and what it made of a step.
+#[test]
+fn the_manifest_tells_how_the_program_came_to_be() {
+    let quantize = Some(Quantize { bits: 8, group: None, head: false });
+    let disabled = vec!["fuse-qkv".to_owned(), "quantize-matmuls".to_owned()];
+    let options = Options { quantize, disabled_passes: disabled, rewrite_limit: 1, ..options() };
+    let (manifest, ..) = written(prepared(&options), "pipeline");
+    let pipeline = &manifest.pipeline;
+    assert_eq!(pipeline.quantize, None, "the pass that does it was left out");
+    assert_eq!(pipeline.rewrite_limit, Some(1));
+    assert_eq!(pipeline.target.matmul_weight_layout, Layout::Panels);
+    assert_eq!(pipeline.target.fused, Anything.info().fused_ops);
+    let stages = options.catalog.pipeline();
+    let steps: Vec<_> = stages.iter().flat_map(|s| &s.steps).collect();
+    assert_eq!(pipeline.passes.len(), steps.len());
+    for (entry, step) in pipeline.passes.iter().zip(steps) {
+        assert_eq!(entry.pass, step.pass.name());
+        assert_eq!(entry.source, Some(artifact::checksum(step.pass.source().as_bytes())));
+        assert_eq!(entry.disabled, options.disabled_passes.contains(&entry.pass), "{entry:?}");
+    }
+    let fired = |m: &Manifest, pass: &str| -> u64 {
+        let entries = m.pipeline.passes.iter().filter(|p| p.pass == pass);
+        entries.flat_map(|p| p.fired.values()).sum()
+    };
+    let optional = pipeline.passes.iter().filter(|p| p.pass != "assign-layouts");
+    assert_eq!(optional.flat_map(|p| p.fired.values()).sum::<u64>(), 1, "the limit held");
+    assert!(fired(&manifest, "assign-layouts") > 0);
+
+    let (whole, ..) = written(prepared(&Options { quantize, ..self::options() }), "whole");
+    assert_eq!((whole.pipeline.rewrite_limit, whole.pipeline.quantize.unwrap().bits), (None, 8));
+    assert_eq!(whole.functions.iter().map(|f| f.rows).collect::<Vec<_>>(), [4, 32, 1]);
+    for f in &whole.functions {
+        let (matmuls, products) = (f.before.ops["matmul"], f.before.ops.get("quant_matmul"));
+        assert!(matmuls > 0 && products.is_none(), "{f:?}");
+        assert!(f.before.activation_bytes > 0 && f.after.total() > 0, "{f:?}");
+    }
+    assert!(whole.functions[0].after.ops["grouped_quant_matmul"] > 0);
+    assert_ne!(whole.functions[0].before, whole.functions[0].after);
+}
+
 #[test]
 fn experts_are_one_weight_for_all_plans() {
     let prepared = prepared(&options());

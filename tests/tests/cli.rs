@@ -119,7 +119,15 @@ fn inspect_shows_the_artifact() {
     assert!(summary.contains("3 x attention_bf16_bf16"), "{summary}");
     assert!(show(&["--ir", "decode"]).contains("matmul_silu_mul"));
     assert!(show(&["--plan", "decode-bs6-ctx64"]).contains("matmul_argmax_bf16"));
-    assert!(show(&["--passes"]).contains("fuse-qkv"));
+    assert!(summary.contains("steps (--ops)") && summary.contains("  prefill"), "{summary}");
+    let passes = show(&["--passes"]);
+    assert!(passes.starts_with("target cpu: weights in panels, gate/up block 32"), "{passes}");
+    assert!(
+        passes.contains("  fuse-qkv\n") && passes.contains("@decode 3, @prefill 3"),
+        "{passes}"
+    );
+    let ops = show(&["--ops"]);
+    assert!(ops.contains("@decode, 6 rows") && ops.contains("activations moved"), "{ops}");
     assert!(show(&["--weights"]).contains("interleave32("));
     let json: serde_json::Value = serde_json::from_str(&show(&["--json"])).unwrap();
     assert_eq!(json["max_running_requests"], 6);

@@ -3,7 +3,8 @@
 use super::{FakeModel, device};
 use artifact::{
     BufferRef, BuildTarget, FORMAT_VERSION, FileEntry, Kv, Manifest, Memory, Model, Phase,
-    Placement, Plan, PlanEntry, Port, Provenance, Scalar, SequenceMemory, Space, Step, checksum,
+    Pipeline, Placement, Plan, PlanEntry, Port, Provenance, Scalar, SequenceMemory, Space, Step,
+    checksum,
 };
 use std::collections::BTreeMap;
 use tensor::DType;
@@ -202,6 +203,8 @@ pub(super) fn manifest(model: &FakeModel) -> Manifest {
             kernels_hash: empty.clone(),
         },
         config: BTreeMap::new(),
+        pipeline: Pipeline::default(),
+        functions: Vec::new(),
         max_running_requests: model.max_running_requests,
         buckets: Vec::new(),
         plans: plans(model).into_iter().map(entry).collect(),
