@@ -20,7 +20,9 @@ pub use manifest::{
     Bucket, BuildTarget, FileEntry, Kv, Manifest, Memory, Model, PlanEntry, Provenance, Recorded,
     RecordedToken, SequenceMemory, StateEntry, WeightEntry, WindowMemory,
 };
-pub use pipeline::{FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts};
+pub use pipeline::{
+    FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, WeightLayout,
+};
 pub use plan::{BufferRef, Phase, Placement, Plan, Port, Scalar, Space, Step};
 pub use read::Artifact;
 pub use write::{FileStream, Writer};

@@ -3,7 +3,7 @@
 use crate::Checksum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tensor::Layout;
+use tensor::{DType, Layout};
 
 /// The pipeline in its effective configuration: what ran, not what was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,10 +25,23 @@ pub struct PassTarget {
     pub name: String,
     /// Layout in which matrix products read weights.
     pub matmul_weight_layout: Layout,
+    /// Exceptions from that; the first that applies counts.
+    pub layout_rules: Vec<WeightLayout>,
     /// Rows of gate and up weights that alternate, where there is a kernel for both.
     pub gate_up_block: Option<u64>,
     /// Fused ops and kinds of composites that it has kernels for.
     pub fused: Vec<String>,
+}
+
+/// A layout for some weights.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightLayout {
+    /// Mnemonic of the op that reads the weight.
+    pub op: String,
+    /// Element type; `None` for all.
+    pub dtype: Option<DType>,
+    /// Layout.
+    pub layout: Layout,
 }
 
 /// How products of floats were quantised.

@@ -1,7 +1,7 @@
 //! What `inspect` says of how the program came to be.
 
 use crate::report::bytes_text;
-use artifact::{FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts};
+use artifact::{FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, WeightLayout};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{Display, Write},
@@ -52,10 +52,15 @@ fn steps(functions: &[FunctionEntry]) -> String {
 /// The effective configuration of the pipeline, and the checksum of each pass's source.
 pub(crate) fn passes(pipeline: &Pipeline) -> String {
     let Pipeline { target, quantize, rewrite_limit, passes } = pipeline;
-    let PassTarget { name, matmul_weight_layout, gate_up_block, fused } = target;
+    let PassTarget { name, matmul_weight_layout, layout_rules, gate_up_block, fused } = target;
     let or_none = |n: Option<u64>| n.map_or("none".to_owned(), |n| n.to_string());
+    let exception = |WeightLayout { op, dtype, layout }: &WeightLayout| {
+        let dtype = dtype.map_or("all".to_owned(), |t| t.to_string());
+        format!(" ({layout} for {dtype} of {op})")
+    };
     let mut text = format!(
-        "target {name}: weights in {matmul_weight_layout}, gate/up block {}\n  fused: {}\n",
+        "target {name}: weights in {matmul_weight_layout}{}, gate/up block {}\n  fused: {}\n",
+        layout_rules.iter().map(exception).collect::<String>(),
         or_none(*gate_up_block),
         if fused.is_empty() { "none".to_owned() } else { fused.join(", ") }
     );
@@ -108,6 +113,7 @@ fn change(from: impl Display, to: impl Display) -> String {
 mod tests {
     use super::*;
     use artifact::{StepCosts, checksum};
+    use ir::{DType, Layout};
 
     fn pipeline() -> Pipeline {
         let pass = |pass: &str, disabled, fired: &[(&str, u64)]| PassEntry {
@@ -156,6 +162,16 @@ steps (--ops)         rows              ops         activations moved
         let plain = Pipeline { quantize: None, rewrite_limit: None, ..pipeline() };
         let text = summary(&plain, &functions());
         assert!(!text.contains("limit") && !text.contains("quantised"), "{text}");
+    }
+
+    #[test]
+    fn exceptions_of_the_layout_are_told() {
+        let rule = |dtype| WeightLayout { op: "matmul".to_owned(), dtype, layout: Layout::Nz };
+        let mut pipeline = pipeline();
+        pipeline.target.layout_rules = vec![rule(Some(DType::I8)), rule(None)];
+        let text = passes(&pipeline);
+        let expected = "target cpu: weights in nd (nz for i8 of matmul) (nz for all of matmul), ";
+        assert!(text.starts_with(expected), "{text}");
     }
 
     #[test]

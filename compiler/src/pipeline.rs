@@ -2,10 +2,11 @@
 
 use crate::{Buckets, CompileError, Options, Target};
 use artifact::{
-    FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, checksum,
+    FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, WeightLayout,
+    checksum,
 };
 use ir::{Bindings, Func, Module, Symbol};
-use passes::{Report, TargetInfo};
+use passes::{LayoutRule, Report, TargetInfo};
 
 /// The pass that quantises products.
 const QUANTIZE: &str = "quantize-matmuls";
@@ -60,7 +61,15 @@ pub(crate) fn run(
 }
 
 fn pipeline(report: &Report, options: &Options, info: TargetInfo) -> Pipeline {
-    let TargetInfo { name, matmul_weight_layout, gate_up_block, fused_ops } = info;
+    let TargetInfo { name, matmul_weight_layout, layout_rules, gate_up_block, fused_ops } = info;
+    let rule = |LayoutRule { op, dtype, layout }| WeightLayout { op, dtype, layout };
+    let target = PassTarget {
+        name,
+        matmul_weight_layout,
+        layout_rules: layout_rules.into_iter().map(rule).collect(),
+        gate_up_block,
+        fused: fused_ops,
+    };
     let quantized = |q: passes::Quantize| {
         let passes::Quantize { bits, group, head } = q;
         QuantizedProducts { bits, group, head }
@@ -75,7 +84,7 @@ fn pipeline(report: &Report, options: &Options, info: TargetInfo) -> Pipeline {
         }
     });
     Pipeline {
-        target: PassTarget { name, matmul_weight_layout, gate_up_block, fused: fused_ops },
+        target,
         quantize: options.quantize.filter(|_| report.fired(QUANTIZE) > 0).map(quantized),
         rewrite_limit: Some(options.rewrite_limit as u64).filter(|_| options.is_limited()),
         passes: passes.collect(),
