@@ -5,3 +5,4 @@ pub mod kernels;
 pub mod target;
 
 pub use device::{CpuDevice, CpuOptions, InstructionSet};
+pub use kernels::external;

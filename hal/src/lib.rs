@@ -25,6 +25,15 @@ pub enum DeviceError {
         /// Kernel name.
         kernel: String,
     },
+    /// A kernel that is not part of the device and was not registered.
+    #[error(
+        "the artifact calls the kernel `{kind}` of an extension that this program lacks; serve it with \
+         the program that compiled it, or run `precast compile` again with this one"
+    )]
+    MissingExtension {
+        /// Kind of the composites that it computes.
+        kind: String,
+    },
     /// A call whose buffers or scalars are not what the kernel takes.
     #[error("kernel `{kernel}`: {why}; the artifact is damaged, run `precast compile` again")]
     BadCall {

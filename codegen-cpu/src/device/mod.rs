@@ -11,7 +11,10 @@ mod pool;
 pub use graph::CpuGraph;
 pub use instruction_set::{InstructionSet, ParseInstructionSetError};
 
-use crate::kernels::{self, Binder, Scratch};
+use crate::kernels::{
+    self, Binder, Scratch,
+    external::{self, ExternalKernels},
+};
 use affinity::Pinned;
 use artifact::{BufferRef, Scalar, Space};
 use graph::Call;
@@ -35,11 +38,19 @@ pub struct CpuOptions {
     pub pin: bool,
     /// Whether pages of weights are given back after each call, for runs that must stay small.
     pub release_weights: bool,
+    /// Kernels from outside.
+    pub external: ExternalKernels,
 }
 
 impl Default for CpuOptions {
     fn default() -> Self {
-        Self { threads: None, instruction_set: None, pin: true, release_weights: false }
+        Self {
+            threads: None,
+            instruction_set: None,
+            pin: true,
+            release_weights: false,
+            external: ExternalKernels::default(),
+        }
     }
 }
 
@@ -48,6 +59,7 @@ pub struct CpuDevice {
     set: InstructionSet,
     pin: bool,
     release_weights: bool,
+    external: ExternalKernels,
     pool: Pool,
     pinned: Option<Pinned>,
     memory: Option<Arc<Memory>>,
@@ -81,6 +93,7 @@ impl CpuDevice {
             set,
             pin: options.pin,
             release_weights: options.release_weights,
+            external: options.external,
             pool: Pool::new(threads, options.pin)?,
             pinned: None,
             memory: None,
@@ -175,8 +188,20 @@ impl Device for CpuDevice {
             buffers.push(buffer.ok_or_else(|| bad(outside(i, at, memory.bytes(at.space))))?);
         }
         let mut binder = Binder::new(&buffers, scalars);
-        let Some(bound) = kernels::bind(self.set, kernel, &mut binder) else {
-            return Err(DeviceError::UnknownKernel { device: self.name(), kernel: kernel.into() });
+        let bound = match kernel.strip_prefix(external::PREFIX) {
+            Some(kind) => {
+                let known = self.external.get(kind).cloned();
+                let known =
+                    known.ok_or_else(|| DeviceError::MissingExtension { kind: kind.into() })?;
+                external::bind(known, &mut binder)
+            }
+            None => match kernels::bind(self.set, kernel, &mut binder) {
+                Some(bound) => bound,
+                None => {
+                    let kernel = kernel.into();
+                    return Err(DeviceError::UnknownKernel { device: self.name(), kernel });
+                }
+            },
         };
         let weights = args.iter().filter(|at| at.space == Space::Weights);
         let weights = weights.map(|at| (at.offset, at.bytes)).collect();

@@ -308,7 +308,16 @@ impl<'a> Binder<'a> {
         (0..n).map(|_| self.factor(what)).collect()
     }
 
-    fn finish(&self, in_place: bool) -> Result<(), String> {
+    /// All scalars that are left, whatever they are.
+    pub(super) fn remaining_scalars(&mut self) -> Vec<Scalar> {
+        let rest = self.scalars.get(self.next_scalar..).unwrap_or_default().to_vec();
+        self.next_scalar = self.scalars.len();
+        rest
+    }
+
+    /// # Errors
+    /// When arguments are left over or overlap.
+    pub(super) fn finish(&self, in_place: bool) -> Result<(), String> {
         if self.next_arg != self.args.len() || self.next_scalar != self.scalars.len() {
             return Err(format!(
                 "{} buffers and {} scalars, expected {} and {}",

@@ -8,6 +8,7 @@ mod element;
 mod elementwise;
 mod exp;
 mod experts;
+pub mod external;
 mod head_matmul;
 pub mod kv;
 mod l2_norm;

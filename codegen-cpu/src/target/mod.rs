@@ -1,8 +1,11 @@
 //! The compile side: which kernel computes an op, and with which scalars. Names and argument orders
 //! are those of `KERNELS.md`.
 
+mod external;
 mod lower;
 mod sources;
+
+pub use external::ExtendedTarget;
 
 use artifact::BuildTarget;
 use compiler::{LowerError, Lowered, Operand, Target};

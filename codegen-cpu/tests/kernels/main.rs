@@ -8,6 +8,7 @@ mod attention;
 mod device;
 mod elementwise;
 mod experts;
+mod external;
 mod head_matmul;
 mod latent;
 mod lower;

@@ -26,7 +26,7 @@ pub(crate) fn device(set: InstructionSet, threads: usize) -> CpuDevice {
         threads: Some(threads),
         instruction_set: Some(set),
         pin: false,
-        release_weights: false,
+        ..CpuOptions::default()
     };
     CpuDevice::new(options).unwrap()
 }
