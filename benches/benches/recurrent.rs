@@ -1,10 +1,14 @@
 //! The gated delta rule at the shape of a layer of Qwen3-Next-80B-A3B, as shares of what the
 //! machine can do: `cargo bench -p precast-benches --bench recurrent [-- INSTRUCTION_SET] [-- THREADS]`.
+//!
+//! A second table bounds what prefill in chunks could save: its multiply-adds at the probed peak,
+//! against the measured time of one token after another.
 
 use artifact::{BufferRef, Scalar, Space};
 use codegen_cpu::CpuDevice;
 use hal::{Device, MemoryRequest};
 use precast_benches::device::{best_peak, from_args, random_weights};
+use precast_benches::forms::Delta;
 use precast_benches::probe::{Peak, median};
 use std::time::Instant;
 
@@ -16,6 +20,8 @@ const MEMORY_BYTES: u64 = HEADS * HEAD * HEAD * 4;
 /// Memories that a pass over decode steps reads: more than caches hold.
 const STATE_BYTES: u64 = 1 << 29;
 const REPEATS: usize = 5;
+/// Tokens of a prompt.
+const PROMPT: u64 = 512;
 /// Operations of an element of a memory for one token: the decay, two products and an update.
 const FLOPS: u64 = 7;
 
@@ -38,7 +44,9 @@ fn main() -> anyhow::Result<()> {
         "\n{:<14}{:>12}{:>9}{:>9}{:>12}{:>9}",
         "gated delta", "us", "GB/s", "share", "GFLOP/s", "share"
     );
-    for (what, sequences, rows) in [("decode 1", 1, 1), ("decode 8", 8, 1), ("prefill 512", 1, 512)]
+    let mut prefill = 0.0;
+    for (what, sequences, rows) in
+        [("decode 1", 1, 1), ("decode 8", 8, 1), ("prefill 512", 1, PROMPT)]
     {
         let seconds = gated_delta(&mut device, sequences, rows)?;
         let moved = (2 * sequences * MEMORY_BYTES) as f64 / seconds / 1e9;
@@ -50,8 +58,34 @@ fn main() -> anyhow::Result<()> {
             100.0 * moved / bandwidth,
             100.0 * done / peak,
         );
+        prefill = seconds;
     }
+    bound_chunks(prefill, peak);
     Ok(())
+}
+
+/// Prints what a prompt in chunks would take if nothing but its multiply-adds took time, beside the
+/// measured `seconds` of one token after another.
+fn bound_chunks(seconds: f64, peak: f64) {
+    let delta = Delta { key: HEAD, value: HEAD };
+    println!(
+        "\n{:<26}{:>16}{:>14}{:>14}",
+        "prefill 512", "per token, head", "us at peak", "of measured"
+    );
+    let print = |what: String, multiply_adds: f64| {
+        let bound = multiply_adds * (PROMPT * HEADS) as f64 * 2.0 / (peak * 1e9);
+        println!(
+            "{what:<26}{multiply_adds:>16.0}{:>14.1}{:>13.0}%",
+            bound * 1e6,
+            100.0 * bound / seconds
+        );
+    };
+    print("token by token".into(), delta.by_token() as f64);
+    for rows in [16, 32, 64] {
+        print(format!("chunks of {rows}, least"), delta.chunk(rows) as f64 / rows as f64);
+        let published = delta.published_chunk(rows) as f64 / rows as f64;
+        print(format!("chunks of {rows}, published"), published);
+    }
 }
 
 /// Median seconds of a call with `rows` tokens of each of `sequences`.

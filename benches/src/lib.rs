@@ -3,4 +3,5 @@
 
 pub mod checkpoint;
 pub mod device;
+pub mod forms;
 pub mod probe;
