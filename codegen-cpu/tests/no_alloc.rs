@@ -39,7 +39,7 @@ fn a_thousand_replays_allocate_nothing() {
 
     for release_weights in [false, true] {
         let options =
-            CpuOptions { threads: Some(2), instruction_set: None, pin: false, release_weights };
+            CpuOptions { threads: Some(2), pin: false, release_weights, ..CpuOptions::default() };
         let mut device = CpuDevice::new(options).unwrap();
         let request = MemoryRequest {
             weights: Arc::clone(&weights),
