@@ -17,8 +17,8 @@ pub use checksum::{Checksum, Hasher, checksum};
 pub use codec::FORMAT_VERSION;
 pub use error::ArtifactError;
 pub use manifest::{
-    Bucket, BuildTarget, FileEntry, Kv, Manifest, Memory, Model, PlanEntry, Provenance, Recorded,
-    RecordedToken, SequenceMemory, StateEntry, WeightEntry, WindowMemory,
+    Bucket, BuildTarget, ExtensionEntry, FileEntry, Kv, Manifest, Memory, Model, PlanEntry,
+    Provenance, Recorded, RecordedToken, SequenceMemory, StateEntry, WeightEntry, WindowMemory,
 };
 pub use pipeline::{
     FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, WeightLayout,

@@ -16,6 +16,9 @@ pub struct Manifest {
     pub model: Model,
     /// What it was made from and by.
     pub provenance: Provenance,
+    /// Extensions of the compiler, each with those of its kernels that plans call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<ExtensionEntry>,
     /// The effective configuration: every option with the value that was used.
     pub config: BTreeMap<String, serde_json::Value>,
     /// The passes as they ran.
@@ -133,6 +136,17 @@ pub struct Provenance {
     pub passes_hash: Checksum,
     /// Sources of the kernels and of the lowering to them.
     pub kernels_hash: Checksum,
+}
+
+/// An extension that took part in compiling.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtensionEntry {
+    /// Name.
+    pub name: String,
+    /// Its sources.
+    pub hash: Checksum,
+    /// Kernels of it that plans call. Only a device that has them runs the artifact.
+    pub kernels: Vec<String>,
 }
 
 /// A batch size or chunk length: where it came from.

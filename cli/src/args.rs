@@ -360,20 +360,28 @@ pub struct OptArgs {
     /// What the pass quantize-matmuls does.
     #[command(flatten)]
     pub quantize: QuantizeArgs,
+    /// Leave a pass out.
+    #[arg(long = "disable-pass", value_name = "PASS", num_args = 1..)]
+    pub disable_pass: Vec<String>,
     /// Stop after this many rewrites.
     #[arg(long, value_name = "N")]
     pub rewrite_limit: Option<usize>,
-    /// Print the IR after every pass that changed something.
+    /// Print the IR after every pass that changed something, each under a comment with its number
+    /// and name.
     #[arg(long)]
     pub print_after_all: bool,
+    /// Print the result as Graphviz instead, composites as boxes around their ops.
+    #[arg(long, conflicts_with = "print_after_all")]
+    pub dot: bool,
     /// Print what each pass did and why it left things alone.
     #[arg(long)]
     pub explain_passes: bool,
     /// Fail when the pass NAME fires less than N times in all functions together.
     #[arg(long, value_name = "NAME=N", value_parser = match_floor, action = ArgAction::Append)]
     pub require_match: Vec<MatchFloor>,
-    /// Interpret before and after on random inputs and compare.
-    #[arg(long)]
+    /// Interpret before and after on random inputs and compare every bit; on a difference name the
+    /// rewrite to blame. Not with --quantize, which is meant to change numbers.
+    #[arg(long, conflicts_with = "quantize")]
     pub check_numerics: bool,
 }
 

@@ -1,5 +1,6 @@
 //! Where `run` keeps what it compiled: one artifact for each content of a checkpoint and options.
 
+use crate::Precast;
 use anyhow::Context;
 use artifact::Hasher;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,11 @@ fn root() -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub(crate) fn location(checkpoint: &Path, options: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn location(
+    precast: &Precast,
+    checkpoint: &Path,
+    options: &str,
+) -> anyhow::Result<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(checkpoint)
         .with_context(|| checkpoint.display().to_string())?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -29,7 +34,7 @@ pub(crate) fn location(checkpoint: &Path, options: &str) -> anyhow::Result<PathB
         .collect();
     files.sort();
     let mut hasher = Hasher::default();
-    hasher.update(compiler_identity().as_bytes());
+    hasher.update(compiler_identity(precast).as_bytes());
     hasher.update(options.as_bytes());
     for path in files {
         hasher.update(path.file_name().unwrap_or_default().as_encoded_bytes());
@@ -43,13 +48,13 @@ pub(crate) fn location(checkpoint: &Path, options: &str) -> anyhow::Result<PathB
 }
 
 /// Changes whenever the same checkpoint may compile to another artifact.
-fn compiler_identity() -> String {
+fn compiler_identity(precast: &Precast) -> String {
     let mut hasher = Hasher::default();
-    for (name, source) in passes::sources() {
+    for (name, source) in precast.catalog.sources() {
         hasher.update(name.as_bytes());
         hasher.update(source.as_bytes());
     }
-    for source in compiler::Target::sources(&codegen_cpu::target::CpuTarget) {
+    for source in compiler::Target::sources(&precast.target) {
         hasher.update(source.as_bytes());
     }
     format!("{} {} {}", env!("CARGO_PKG_VERSION"), artifact::FORMAT_VERSION, hasher.finish())

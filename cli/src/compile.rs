@@ -1,6 +1,7 @@
 //! `compile`: checkpoint to artifact.
 
 use crate::{
+    Precast,
     args::{BuildArgs, CompileArgs, DTypeArg},
     matches,
     recorded::record,
@@ -8,7 +9,7 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use artifact::{Manifest, Model};
-use codegen_cpu::target::{CpuTarget, KV_BLOCK_TOKENS};
+use codegen_cpu::target::KV_BLOCK_TOKENS;
 use compiler::{KvBudget, Options, Prepared};
 use ir::DType;
 use models::{BuildOptions, Checkpoint, Precision, Published};
@@ -35,10 +36,10 @@ const QUANTIZE: &str = "quantize-matmuls";
 ///
 /// # Errors
 /// What the checkpoint, the passes, the memory plan or the disk has against it.
-pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
+pub(crate) fn compile(precast: &Precast, args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
     let started = Instant::now();
     if args.config_only {
-        dry_run(args, &Checkpoint::config_only(&args.model)?, None)?;
+        dry_run(precast, args, &Checkpoint::config_only(&args.model)?, None)?;
         return Ok(None);
     }
     check_checkpoint(&args.model)?;
@@ -50,10 +51,10 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
     let files = read_files(&args.model)?;
     check_files(&files).with_context(|| args.model.display().to_string())?;
     if args.dry_run {
-        dry_run(args, &checkpoint, physical_memory())?;
+        dry_run(precast, args, &checkpoint, physical_memory())?;
         return Ok(None);
     }
-    let (model, prepared) = prepare(args, &checkpoint, physical_memory())?;
+    let (model, prepared) = prepare(precast, args, &checkpoint, physical_memory())?;
     eprint!("{}", report::plan(&model, &prepared));
     let source = compiler::Checkpoint {
         model,
@@ -64,7 +65,7 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
         files,
     };
     let mut progress = Progress::new(prepared.memory.weights_bytes);
-    let mut recorder = |staging: &Path| record(staging).map_err(|e| format!("{e:#}"));
+    let mut recorder = |staging: &Path| record(precast, staging).map_err(|e| format!("{e:#}"));
     let recorder: Option<compiler::Recorder<'_>> =
         if args.no_record { None } else { Some(&mut recorder) };
     let manifest = prepared
@@ -97,20 +98,26 @@ fn tell_ignored(ignored: &[models::Ignored]) {
 }
 
 /// Prints what compiling would need.
-fn dry_run(args: &CompileArgs, checkpoint: &Checkpoint, memory: Option<u64>) -> anyhow::Result<()> {
-    let (model, prepared) = prepare(args, checkpoint, memory)?;
+fn dry_run(
+    precast: &Precast,
+    args: &CompileArgs,
+    checkpoint: &Checkpoint,
+    memory: Option<u64>,
+) -> anyhow::Result<()> {
+    let (model, prepared) = prepare(precast, args, checkpoint, memory)?;
     write!(std::io::stdout(), "{}", report::plan(&model, &prepared))?;
     Ok(())
 }
 
 /// Everything but the weights; `memory` is the limit where none is asked for.
 fn prepare(
+    precast: &Precast,
     args: &CompileArgs,
     checkpoint: &Checkpoint,
     memory: Option<u64>,
 ) -> anyhow::Result<(Model, Prepared)> {
     check_quantization(&args.build, checkpoint)?;
-    matches::check_names(&args.require_match, &passes::Catalog::builtin())?;
+    matches::check_names(&args.require_match, &precast.catalog)?;
     let model = model(checkpoint, &args.build)?;
     let build = BuildOptions {
         precision: Precision { weights: model.dtype, activations: DType::F32 },
@@ -119,8 +126,8 @@ fn prepare(
         quantize_activations: args.build.quantize_activations,
     };
     let module = models::build(checkpoint, &build);
-    let options = options(&args.build, &model, args.dump_ir, memory)?;
-    let prepared = compiler::prepare(module, &model, &CpuTarget, &options)?;
+    let options = options(precast, &args.build, &model, args.dump_ir, memory)?;
+    let prepared = compiler::prepare(module, &model, &precast.target, &options)?;
     if args.explain_passes {
         write!(std::io::stdout(), "{}", prepared.report)?;
     }
@@ -231,6 +238,7 @@ fn model(checkpoint: &Checkpoint, build: &BuildArgs) -> anyhow::Result<Model> {
 }
 
 fn options(
+    precast: &Precast,
     build: &BuildArgs,
     model: &Model,
     dump_ir: bool,
@@ -261,7 +269,8 @@ fn options(
         },
         memory_limit: build.memory.or(memory),
         quantize: build.quantize.option(),
-        catalog: passes::Catalog::builtin(),
+        catalog: precast.catalog.clone(),
+        extensions: precast.extensions.clone(),
         disabled_passes: build.disable_pass.clone(),
         rewrite_limit: build.rewrite_limit.unwrap_or(usize::MAX),
         dump_ir,

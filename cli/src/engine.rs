@@ -1,6 +1,6 @@
 //! An artifact on the CPU of this machine.
 
-use crate::args::EngineArgs;
+use crate::{Precast, args::EngineArgs};
 use anyhow::Context;
 use artifact::Artifact;
 use codegen_cpu::{
@@ -10,12 +10,13 @@ use codegen_cpu::{
 use compiler::Target;
 use runtime::{Engine, EngineOptions};
 
-/// Loads an artifact on the CPU of this machine. With `release_weights` pages of the weight file
+/// Loads an artifact on the CPU of this machine, with the kernels of extensions. With `release_weights` pages of the weight file
 /// are given back after use, so that memory stays near the largest tensor.
 ///
 /// # Errors
 /// When the artifact is for something else or damaged, or memory or an instruction set is missing.
-pub fn load_engine(
+pub(crate) fn load_engine(
+    precast: &Precast,
     artifact: &Artifact,
     args: &EngineArgs,
     options: EngineOptions,
@@ -27,6 +28,7 @@ pub fn load_engine(
         .target
         .check(&CpuTarget.build_target(), &available)
         .with_context(|| artifact.root().display().to_string())?;
+    precast.check_extensions(artifact)?;
     let instruction_set = match &args.instruction_set {
         Some(name) => Some(
             name.parse::<InstructionSet>()
@@ -38,6 +40,7 @@ pub fn load_engine(
         threads: args.threads.map(|n| n as usize),
         instruction_set,
         release_weights,
+        external: precast.kernels.clone(),
         ..Default::default()
     })?;
     Ok(Engine::load(device, artifact, options)?)

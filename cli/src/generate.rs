@@ -1,6 +1,6 @@
 //! `generate`: one completion on the terminal, through the same handlers as over HTTP.
 
-use crate::{args::GenerateArgs, engine::load_engine};
+use crate::{Precast, args::GenerateArgs, engine::load_engine};
 use anyhow::{Context, bail};
 use artifact::Artifact;
 use axum::{
@@ -16,12 +16,12 @@ use std::{
 };
 use tower::ServiceExt;
 
-pub(crate) fn generate(args: &GenerateArgs) -> anyhow::Result<()> {
+pub(crate) fn generate(precast: &Precast, args: &GenerateArgs) -> anyhow::Result<()> {
     let artifact = Artifact::open(&args.artifact)?;
     let model = server::Model::from_artifact(&artifact, None)?;
     let options =
         EngineOptions { check_weights: !args.engine.no_checksum, ..EngineOptions::default() };
-    let engine = load_engine(&artifact, &args.engine, options, false)?.spawn()?;
+    let engine = load_engine(precast, &artifact, &args.engine, options, false)?.spawn()?;
     let state =
         server::AppState::new(Arc::new(engine.clone()), model, server::ServerOptions::default());
     let (path, body) = request(args)?;

@@ -82,6 +82,10 @@ fn summary(out: &mut impl Write, m: &Manifest, plans: &[Plan]) -> io::Result<()>
         )?;
     }
     write!(out, "{}", program::summary(&m.pipeline, &m.functions))?;
+    for e in &m.extensions {
+        let called = if e.kernels.is_empty() { "no kernels".into() } else { e.kernels.join(", ") };
+        writeln!(out, "extension {} (sources {}): {called}", e.name, e.hash)?;
+    }
     writeln!(out, "buckets")?;
     for b in &m.buckets {
         let kept = if b.kept { "" } else { " (dropped)" };

@@ -6,51 +6,51 @@ mod args;
 mod cache;
 mod compile;
 mod engine;
+mod extension;
 mod generate;
 mod inspect;
 mod log;
 mod matches;
 mod opt;
+mod precast;
 mod program;
 mod recorded;
 mod report;
 mod serve;
 
 pub use args::{Cli, Command, CompileArgs, EngineArgs, MatchFloor, ServeArgs, parse};
-pub use compile::compile;
-pub use engine::load_engine;
+pub use extension::{Extension, ExtensionError};
+pub use precast::{Builder, Precast};
 
+use artifact::{Artifact, Manifest};
+use codegen_cpu::device::CpuDevice;
+use runtime::{Engine, EngineOptions};
 use std::process::ExitCode;
 
-/// Runs the command that `args` (with the program name first) describe. The exit status is 0 when
-/// it succeeded, 1 when it failed and 2 when the arguments were wrong.
+/// Runs the command that `args` (with the program name first) describe, without extensions; see
+/// [`Precast::main`].
 pub fn main(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
-    let cli = match parse(args) {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are errors of clap's that print to stdout and succeed.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
-        }
-    };
-    log::init(cli.log_format);
-    match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if log::is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            log::failure(&error);
-            ExitCode::FAILURE
-        }
-    }
+    Precast::default().main(args)
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
-    match command {
-        Command::Compile(args) => compile(&args).map(|_| ()),
-        Command::Serve(args) => serve::serve(&args),
-        Command::Run(args) => serve::run(&args),
-        Command::Generate(args) => generate::generate(&args),
-        Command::Inspect(args) => inspect::inspect(&args),
-        Command::Opt(args) => opt::opt(&args),
-    }
+/// Compiles without extensions. `None` after a dry run.
+///
+/// # Errors
+/// What the checkpoint, the passes, the memory plan or the disk has against it.
+pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
+    compile::compile(&Precast::default(), args)
+}
+
+/// Loads an artifact on the CPU of this machine, without extensions. With `release_weights` pages of
+/// the weight file are given back after use, so that memory stays near the largest tensor.
+///
+/// # Errors
+/// When the artifact is for something else or damaged, or memory or an instruction set is missing.
+pub fn load_engine(
+    artifact: &Artifact,
+    args: &EngineArgs,
+    options: EngineOptions,
+    release_weights: bool,
+) -> anyhow::Result<Engine<CpuDevice>> {
+    engine::load_engine(&Precast::default(), artifact, args, options, release_weights)
 }

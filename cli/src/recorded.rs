@@ -1,6 +1,6 @@
 //! A short greedy run that is recorded at compile time and repeated by `serve --verify`.
 
-use crate::{args::EngineArgs, engine::load_engine};
+use crate::{Precast, args::EngineArgs, engine::load_engine};
 use anyhow::bail;
 use artifact::{Artifact, Recorded, RecordedToken};
 use codegen_cpu::device::{CpuDevice, InstructionSet};
@@ -31,10 +31,10 @@ impl TokenSink for Collect {
 }
 
 /// Runs a finished artifact for a few tokens, so that `serve --verify` can repeat them.
-pub(crate) fn record(root: &Path) -> anyhow::Result<Recorded> {
+pub(crate) fn record(precast: &Precast, root: &Path) -> anyhow::Result<Recorded> {
     let artifact = Artifact::open(root)?;
     let args = EngineArgs { no_checksum: true, ..Default::default() };
-    let mut engine = load_engine(&artifact, &args, EngineOptions::default(), true)?;
+    let mut engine = load_engine(precast, &artifact, &args, EngineOptions::default(), true)?;
     let vocab = artifact.manifest().model.vocab_size;
     // Spread over the vocabulary; any prompt would do, as long as it is always the same.
     let prompt: Vec<u32> = (0..RECORDED_PROMPT).map(|i| (i * 7919 + 13) % vocab).collect();

@@ -1,6 +1,7 @@
 //! `serve` and `run`: an artifact behind HTTP.
 
 use crate::{
+    Precast,
     args::{BuildArgs, CompileArgs, HttpArgs, RunArgs, ServeArgs},
     cache, compile,
     engine::load_engine,
@@ -16,40 +17,43 @@ use std::{
 };
 
 /// Runs `precast serve`.
-pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
-    start(&args.artifact, args.max_running_requests, args.verify, &args.http)
+pub(crate) fn serve(precast: &Precast, args: &ServeArgs) -> anyhow::Result<()> {
+    start(precast, &args.artifact, args.max_running_requests, args.verify, &args.http)
 }
 
 /// Runs `precast run`: compiles into the cache what is not there yet, then serves it.
-pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+pub(crate) fn run(precast: &Precast, args: &RunArgs) -> anyhow::Result<()> {
     check_address(&args.http)?;
     let artifact = if args.dir.join("manifest.json").is_file() {
         args.dir.clone()
     } else {
-        cached(&args.dir, &args.build)?
+        cached(precast, &args.dir, &args.build)?
     };
-    start(&artifact, None, false, &args.http)
+    start(precast, &artifact, None, false, &args.http)
 }
 
 /// The artifact of a checkpoint, compiled unless the cache holds it.
-fn cached(checkpoint: &Path, build: &BuildArgs) -> anyhow::Result<PathBuf> {
+fn cached(precast: &Precast, checkpoint: &Path, build: &BuildArgs) -> anyhow::Result<PathBuf> {
     compile::check_checkpoint(checkpoint)?;
-    let out = cache::location(checkpoint, &format!("{build:?}"))?;
+    let out = cache::location(precast, checkpoint, &format!("{build:?}"))?;
     if Artifact::open(&out).is_ok() {
         tracing::info!("{} is compiled already: {}", checkpoint.display(), out.display());
         return Ok(out);
     }
-    compile(&CompileArgs {
-        model: checkpoint.into(),
-        out: out.clone(),
-        build: build.clone(),
-        dump_ir: false,
-        explain_passes: false,
-        require_match: Vec::new(),
-        dry_run: false,
-        config_only: false,
-        no_record: false,
-    })?;
+    compile::compile(
+        precast,
+        &CompileArgs {
+            model: checkpoint.into(),
+            out: out.clone(),
+            build: build.clone(),
+            dump_ir: false,
+            explain_passes: false,
+            require_match: Vec::new(),
+            dry_run: false,
+            config_only: false,
+            no_record: false,
+        },
+    )?;
     Ok(out)
 }
 
@@ -58,6 +62,7 @@ fn cached(checkpoint: &Path, build: &BuildArgs) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// What the artifact, the machine or the address has against it.
 fn start(
+    precast: &Precast,
     path: &Path,
     max_running_requests: Option<u32>,
     verify: bool,
@@ -76,7 +81,7 @@ fn start(
                 max_queued_requests: Some(http.max_queued_requests),
                 check_weights: !http.engine.no_checksum,
             };
-            let mut engine = load_engine(&artifact, &http.engine, options, false)?;
+            let mut engine = load_engine(precast, &artifact, &http.engine, options, false)?;
             if verify {
                 check_recorded(&artifact, &mut engine)?;
             }

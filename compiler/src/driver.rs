@@ -12,8 +12,9 @@ use crate::{
     states::StateTable,
 };
 use artifact::{
-    BuildTarget, Checksum, FileEntry, FunctionEntry, Hasher, Kv, Manifest, Memory, Model, Phase,
-    Pipeline, PlanEntry, Provenance, Recorded, SequenceMemory, WeightEntry, WindowMemory, Writer,
+    BuildTarget, Checksum, ExtensionEntry, FileEntry, FunctionEntry, Hasher, Kv, Manifest, Memory,
+    Model, Phase, Pipeline, PlanEntry, Provenance, Recorded, SequenceMemory, WeightEntry,
+    WindowMemory, Writer,
 };
 use ir::{Module, Symbol};
 use std::{collections::BTreeMap, path::Path};
@@ -45,6 +46,8 @@ pub struct Options {
     pub quantize: Option<passes::Quantize>,
     /// The passes there are, and their order.
     pub catalog: passes::Catalog,
+    /// Extensions of the compiler; the manifest names those kernels of theirs that plans call.
+    pub extensions: Vec<ExtensionEntry>,
     /// Passes to leave out.
     pub disabled_passes: Vec<String>,
     /// Stop after this many rewrites; `usize::MAX` in production.
@@ -94,6 +97,7 @@ pub struct Prepared {
     pub sequences: Option<SequenceMemory>,
     /// Bytes by kind.
     pub memory: Memory,
+    extensions: Vec<ExtensionEntry>,
     pipeline: Pipeline,
     functions: Vec<FunctionEntry>,
     emitted: Vec<Emitted>,
@@ -215,6 +219,7 @@ pub fn prepare(
         sequences: pools.sequences,
         memory,
         plans,
+        extensions: called(&options.extensions, &emitted),
         emitted,
         recipes,
         weights,
@@ -298,6 +303,16 @@ impl Program {
         }
         Ok(All { emitted, weights, states })
     }
+}
+
+/// `extensions`, each with those of its kernels that some plan calls.
+fn called(extensions: &[ExtensionEntry], emitted: &[Emitted]) -> Vec<ExtensionEntry> {
+    let is_called = |kernel: &String| emitted.iter().any(|e| e.plan.kernels.contains(kernel));
+    let entry = |e: &ExtensionEntry| {
+        let kernels = e.kernels.iter().filter(|k| is_called(k)).cloned().collect();
+        ExtensionEntry { kernels, ..e.clone() }
+    };
+    extensions.iter().map(entry).collect()
 }
 
 fn largest_arena(emitted: &[Emitted]) -> u64 {
@@ -396,6 +411,7 @@ impl Prepared {
                 passes_hash: self.passes_hash,
                 kernels_hash: self.kernels_hash,
             },
+            extensions: self.extensions,
             config: self.config,
             pipeline: self.pipeline,
             functions: self.functions,

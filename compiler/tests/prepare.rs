@@ -145,6 +145,7 @@ fn options() -> Options {
         quantize: None,
         disabled_passes: Vec::new(),
         catalog: passes::Catalog::builtin(),
+        extensions: Vec::new(),
         rewrite_limit: usize::MAX,
         dump_ir: false,
         config: Default::default(),

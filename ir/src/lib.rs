@@ -2,6 +2,7 @@
 
 mod attr;
 mod body;
+mod dot;
 mod entity;
 mod expand;
 mod func;
@@ -16,6 +17,7 @@ mod verify;
 
 pub use attr::{Dims, ParseAttrError, RopeScaling, RopeSpec, RouteScore, RouteSpec};
 pub use body::Body;
+pub use dot::dot;
 pub use entity::{Arena, EntityId, NodeId, ValueId};
 pub use func::{Func, Module, Node, Value, ValueDef};
 pub use op::{AttrMap, Op, ParseOpError, TypeError};

@@ -11,6 +11,8 @@ pub(crate) struct Outcome {
     pub(crate) fired: usize,
     /// Matches that a guard declined, as they stand at the end.
     pub(crate) near_misses: Vec<NearMiss>,
+    /// Where the last replacement was made.
+    pub(crate) last_root: Option<String>,
 }
 
 /// A rewrite that is wrong.
@@ -58,6 +60,9 @@ pub(crate) fn run(
         let place = func.describe(n);
         func.nodes[n].op = Op::Fused { body: new };
         outcome.fired += inner.fired;
+        if let Some(root) = inner.last_root {
+            outcome.last_root = Some(format!("{root} in {place}"));
+        }
         let at = |miss: NearMiss| NearMiss { at: format!("{} in {place}", miss.at), ..miss };
         outcome.near_misses.extend(inner.near_misses.into_iter().map(at));
     }
@@ -84,11 +89,15 @@ fn run_here(
             if outcome.fired > before && !func.is_live(root) {
                 continue;
             }
-            let applied = rewrite
-                .apply(func, root, context)
-                .and_then(|replacement| substitute(func, root, &replacement));
+            let applied = rewrite.apply(func, root, context).and_then(|replacement| {
+                substitute(func, root, &replacement)?;
+                Ok(replaced(func, root, &replacement))
+            });
             match applied {
-                Ok(()) => outcome.fired += 1,
+                Ok(root) => {
+                    outcome.fired += 1;
+                    outcome.last_root = Some(root);
+                }
                 Err(Decline::NoMatch) => {}
                 Err(Decline::Guard { code, why }) => {
                     outcome.near_misses.push(NearMiss { code, why, at: func.describe(root) });
@@ -101,6 +110,20 @@ fn run_here(
         if outcome.fired == before {
             return Ok(outcome);
         }
+    }
+}
+
+/// What the replaced `root` was, and its first result, whose name a new value may have now.
+fn replaced(func: &Func, root: NodeId, new: &Replacement) -> String {
+    let node = &func.nodes[root];
+    let is_new = |value: ValueId| func.def(value).is_some_and(|n| new.nodes.contains(&n));
+    let now = |&old: &ValueId| {
+        let taken = new.values.iter().find(|(from, to)| *from == old && is_new(*to));
+        taken.map_or(old, |&(_, to)| to)
+    };
+    match node.outs.first().map(now) {
+        Some(value) => format!("{} %{}", node.op.mnemonic(), func.values[value].name),
+        None => node.op.mnemonic().to_owned(),
     }
 }
 

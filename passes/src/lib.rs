@@ -1,6 +1,7 @@
 //! IR to IR: canonicalise, fuse, assign layouts; and the pipelines that say in which order.
 #![forbid(unsafe_code)]
 
+mod bisect;
 mod canonicalise;
 mod catalog;
 mod constants;
@@ -25,6 +26,7 @@ mod specialise;
 mod summary;
 mod target;
 
+pub use bisect::{Culprit, first_wrong_rewrite};
 pub use catalog::{Catalog, Place, RegisterError};
 pub use constants::ProductWeights;
 pub use draw::sample_bindings;

@@ -212,5 +212,6 @@ fn run_pass(
         fired: outcome.fired,
         took: start.elapsed(),
         near_misses: outcome.near_misses,
+        last_root: outcome.last_root,
     })
 }

@@ -18,6 +18,8 @@ pub struct PassReport {
     pub took: Duration,
     /// Matches that a guard declined.
     pub near_misses: Vec<NearMiss>,
+    /// Where the last replacement was made: the op that it began at, and its first result.
+    pub last_root: Option<String>,
 }
 
 /// A step of the pipeline, whether it ran or not.
@@ -176,6 +178,7 @@ mod tests {
                 fired,
                 took: Duration::from_micros(21),
                 near_misses: layers.map(miss).collect(),
+                last_root: None,
             }
         };
         Report {

@@ -48,6 +48,7 @@ mod tests {
         "sources.rs",
         "numerics.rs",
         "draw.rs",
+        "bisect.rs",
         "report.rs",
         "places.rs",
         "summary.rs",

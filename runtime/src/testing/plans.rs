@@ -202,6 +202,7 @@ pub(super) fn manifest(model: &FakeModel) -> Manifest {
             passes_hash: empty.clone(),
             kernels_hash: empty.clone(),
         },
+        extensions: Vec::new(),
         config: BTreeMap::new(),
         pipeline: Pipeline::default(),
         functions: Vec::new(),
