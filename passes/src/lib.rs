@@ -9,6 +9,7 @@ mod dead;
 mod draw;
 mod driver;
 mod duplicates;
+pub mod filetest;
 mod fold_cast;
 mod fuse;
 mod layouts;

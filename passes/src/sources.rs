@@ -49,6 +49,7 @@ mod tests {
         "numerics.rs",
         "draw.rs",
         "bisect.rs",
+        "filetest.rs",
         "report.rs",
         "places.rs",
         "summary.rs",
