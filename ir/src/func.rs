@@ -2,7 +2,9 @@
 
 use crate::{
     entity::{Arena, EntityId, NodeId, ValueId},
+    hash::NameHash,
     op::{Op, TypeError},
+    order::Ranks,
     types::TensorType,
 };
 use std::collections::{HashMap, HashSet};
@@ -71,8 +73,9 @@ pub struct Func {
     returned: Vec<u32>,
     /// For each node whether the order lists it.
     live: Vec<bool>,
-    names: HashSet<String>,
-    tensors: HashMap<String, ValueId>,
+    ranks: Ranks,
+    names: HashSet<String, NameHash>,
+    tensors: HashMap<String, ValueId, NameHash>,
 }
 
 /// The functions of one model.
@@ -248,13 +251,8 @@ impl Func {
     /// Live nodes that read `value`, in order; a node that reads it twice is listed once.
     pub fn users(&self, value: ValueId) -> impl Iterator<Item = NodeId> {
         let mut readers = self.readers[value.index()].clone();
-        readers.sort_unstable();
+        readers.sort_unstable_by_key(|&n| self.ranks.of(n));
         readers.dedup();
-        if readers.len() > 1 {
-            let is_reader = |n: &NodeId| readers.binary_search(n).is_ok();
-            let found = self.order.iter().copied().filter(is_reader).take(readers.len());
-            readers = found.collect();
-        }
         readers.into_iter()
     }
 
@@ -279,14 +277,27 @@ impl Func {
 
     /// Lists `node`, which [`Func::create`] made, right before `before` (at the end for `None`).
     pub fn insert(&mut self, node: NodeId, before: Option<NodeId>) {
-        let at = before
-            .and_then(|b| self.order.iter().position(|&n| n == b))
-            .unwrap_or(self.order.len());
-        self.order.insert(at, node);
+        self.list(node, before);
         self.live[node.index()] = true;
         for &a in &self.nodes[node].args {
             self.readers[a.index()].push(node);
         }
+    }
+
+    fn list(&mut self, node: NodeId, before: Option<NodeId>) {
+        let at = before.and_then(|b| self.ranks.place(&self.order, b));
+        let at = at.unwrap_or(self.order.len());
+        self.ranks.insert(&mut self.order, at, node);
+    }
+
+    /// Whether the order lists `a` before `b`; both are listed.
+    pub fn precedes(&self, a: NodeId, b: NodeId) -> bool {
+        self.ranks.of(a) < self.ranks.of(b)
+    }
+
+    /// Where the order lists `node`, if it does.
+    pub fn place(&self, node: NodeId) -> Option<usize> {
+        self.ranks.place(&self.order, node)
     }
 
     /// Whether the order lists `node`.
@@ -296,14 +307,15 @@ impl Func {
 
     /// Moves `node` right before `before`; both are listed.
     pub fn move_before(&mut self, node: NodeId, before: NodeId) {
-        self.order.retain(|&n| n != node);
-        let at = self.order.iter().position(|&n| n == before).unwrap_or(self.order.len());
-        self.order.insert(at, node);
+        if let Some(at) = self.place(node) {
+            self.order.remove(at);
+        }
+        self.list(node, Some(before));
     }
 
     /// Takes `node` out of the order.
     pub fn remove(&mut self, node: NodeId) {
-        let Some(at) = self.order.iter().position(|&n| n == node) else {
+        let Some(at) = self.place(node) else {
             return;
         };
         self.order.remove(at);

@@ -96,14 +96,15 @@ impl Func {
 
     /// `chosen` in the order of the function.
     fn in_order(&self, chosen: &HashSet<NodeId>) -> Vec<NodeId> {
-        self.order.iter().copied().filter(|n| chosen.contains(n)).collect()
+        let mut nodes: Vec<NodeId> = chosen.iter().copied().filter(|&n| self.is_live(n)).collect();
+        nodes.sort_unstable_by_key(|&n| self.place(n));
+        nodes
     }
 
     fn check_convex(&self, chosen: &HashSet<NodeId>) -> Result<(), OutlineError> {
-        let is_chosen = |n: &NodeId| chosen.contains(n);
-        let (Some(first), Some(last)) =
-            (self.order.iter().position(is_chosen), self.order.iter().rposition(is_chosen))
-        else {
+        let ends = self.in_order(chosen);
+        let place = |n: Option<&NodeId>| n.and_then(|&n| self.place(n));
+        let (Some(first), Some(last)) = (place(ends.first()), place(ends.last())) else {
             return Err(OutlineError::Nothing);
         };
         // Definitions come before uses, so a path that comes back stays between the two.

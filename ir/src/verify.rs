@@ -4,11 +4,15 @@ use crate::{
     body,
     entity::{EntityId, NodeId, ValueId},
     func::{Func, Node, ValueDef},
+    hash::NameHash,
     op::{Op, TypeError},
     text::is_name_char,
     types::{Storage, TensorType},
 };
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::BuildHasher,
+};
 use tensor::Layout;
 
 /// A rule that a function breaks, and where.
@@ -82,10 +86,11 @@ impl Func {
         if check.everything_exists() {
             check.definitions();
             check.types();
-            check.names();
-            check.use_counts();
+            let live = check.live_values();
+            check.names(&live);
+            check.use_counts(&live);
             check.states();
-            check.layouts(is_body);
+            check.layouts(&live, is_body);
             if is_body {
                 check.errors.extend(body::check(self));
             }
@@ -200,11 +205,11 @@ impl Check<'_> {
         let func = self.func;
         for &n in &func.order {
             let node = &func.nodes[n];
-            let recorded: Vec<TensorType> =
-                node.outs.iter().map(|&o| func.values[o].ty.clone()).collect();
+            let recorded = || node.outs.iter().map(|&o| &func.values[o].ty);
             match func.infer(&node.op, &node.args) {
                 Err(e) => self.at_node(n, e.into()),
-                Ok(inferred) if inferred != recorded => {
+                Ok(inferred) if !recorded().eq(&inferred) => {
+                    let recorded: Vec<&TensorType> = recorded().collect();
                     let (recorded, inferred) = (format!("{recorded:?}"), format!("{inferred:?}"));
                     self.at_node(n, Broken::RecordedType { recorded, inferred });
                 }
@@ -220,37 +225,47 @@ impl Check<'_> {
         func.params.iter().chain(&func.weights).chain(outs).copied().collect()
     }
 
-    fn names(&mut self) {
+    fn names(&mut self, live: &[ValueId]) {
         let func = self.func;
-        let printable = |name: &str| !name.is_empty() && name.chars().all(is_name_char);
+        let printable =
+            |name: &str| !name.is_empty() && name.bytes().map(char::from).all(is_name_char);
         if !printable(&func.name) {
             self.at_func("the function", Broken::UnprintableName);
         }
-        let live = self.live_values();
-        let mut seen = HashSet::with_capacity(live.len());
-        for v in live {
+        // Of so many names a sorted list of hashes is made sooner than a table.
+        let hash = NameHash::default();
+        let mut hashes = Vec::with_capacity(live.len());
+        for &v in live {
             let value = &func.values[v];
-            if !seen.insert(value.name.as_str()) {
-                self.at_value(v, Broken::DuplicateName);
-            }
+            hashes.push(hash.hash_one(value.name.as_bytes()));
             let tensor = match &value.def {
                 ValueDef::Weight(tensor) => tensor,
                 _ => &value.name,
             };
-            if !printable(&value.name) || !printable(tensor) {
+            if !printable(&value.name) || (*tensor != value.name && !printable(tensor)) {
                 self.at_value(v, Broken::UnprintableName);
+            }
+        }
+        hashes.sort_unstable();
+        if hashes.windows(2).all(|pair| pair[0] != pair[1]) {
+            return;
+        }
+        let mut seen = HashSet::with_capacity(live.len());
+        for &v in live {
+            if !seen.insert(func.values[v].name.as_str()) {
+                self.at_value(v, Broken::DuplicateName);
             }
         }
     }
 
-    fn use_counts(&mut self) {
+    fn use_counts(&mut self, live: &[ValueId]) {
         let func = self.func;
         let mut found = vec![0; func.values.len()];
         let args = func.order.iter().flat_map(|&n| &func.nodes[n].args);
         for &v in args.chain(&func.results) {
             found[v.index()] += 1;
         }
-        for v in self.live_values() {
+        for &v in live {
             let (counted, found) = (func.uses(v), found[v.index()]);
             if counted != found {
                 self.at_value(v, Broken::UseCount { counted, found });
@@ -261,13 +276,14 @@ impl Check<'_> {
     fn states(&mut self) {
         let func = self.func;
         let mut overwritten: HashMap<ValueId, ValueId> = HashMap::new();
+        let mut is_old = vec![false; func.values.len()];
         let stale = |version: ValueId, by: ValueId| Broken::StaleState {
             version: func.values[version].name.clone(),
             by: func.values[by].name.clone(),
         };
         for &n in &func.order {
             let node = &func.nodes[n];
-            for a in &node.args {
+            for a in node.args.iter().filter(|a| is_old[a.index()]) {
                 if let Some(&by) = overwritten.get(a) {
                     self.at_node(n, stale(*a, by));
                 }
@@ -278,6 +294,7 @@ impl Check<'_> {
                     (node.args.get(operand), node.outs.get(result))
                 {
                     overwritten.insert(version, next);
+                    is_old[version.index()] = true;
                 }
             }
             for (i, &o) in node.outs.iter().enumerate() {
@@ -304,9 +321,9 @@ impl Check<'_> {
         }
     }
 
-    fn layouts(&mut self, is_body: bool) {
+    fn layouts(&mut self, live: &[ValueId], is_body: bool) {
         let func = self.func;
-        for v in self.live_values() {
+        for &v in live {
             let layout = func.values[v].ty.layout;
             let by = func.def_node(v).map(|(_, node)| &node.op);
             let operand = is_body && func.values[v].def == ValueDef::Param;

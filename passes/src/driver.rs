@@ -1,8 +1,8 @@
 //! Applies one rewrite until nothing changes.
 
 use crate::rewrite::{Context, Decline, NearMiss, Replacement, Rewrite};
-use ir::{Body, EntityId, Func, NodeId, Op, ValueDef, ValueId, VerifyError};
-use std::collections::BTreeSet;
+use ir::{Body, Func, NodeId, Op, ValueDef, ValueId, VerifyError};
+use std::collections::HashSet;
 
 /// What one rewrite did to one function.
 #[derive(Clone, Debug, Default)]
@@ -130,21 +130,13 @@ fn replaced(func: &Func, root: NodeId, new: &Replacement) -> String {
 /// Lists the new nodes before the first reader of a replaced value, moves readers over, and
 /// removes what nobody reads any more.
 fn substitute(func: &mut Func, root: NodeId, new: &Replacement) -> Result<(), Decline> {
-    let mut position = vec![usize::MAX; func.nodes.len()];
-    for (i, n) in func.order.iter().enumerate() {
-        position[n.index()] = i;
-    }
-    let readers = new.values.iter().flat_map(|&(old, _)| func.users(old));
-    let place = readers
-        .map(|n| position[n.index()])
-        .min()
-        .unwrap_or(usize::MAX)
-        .min(position[root.index()]);
-    let anchor = func.order[place];
+    let first = |a: NodeId, b: NodeId| if func.precedes(b, a) { b } else { a };
+    let readers = new.values.iter().flat_map(|&(old, _)| func.users(old).next());
+    let anchor = readers.fold(root, first);
 
     let needed = new.nodes.iter().flat_map(|&n| &func.nodes[n].args).copied();
     let needed = needed.chain(new.values.iter().map(|&(_, to)| to)).collect();
-    for node in late_definitions(func, &position, place, needed, root, new)? {
+    for node in late_definitions(func, anchor, needed, root, new)? {
         func.move_before(node, anchor);
     }
     for &node in &new.nodes {
@@ -165,22 +157,20 @@ fn substitute(func: &mut Func, root: NodeId, new: &Replacement) -> Result<(), De
     Ok(())
 }
 
-/// Nodes listed at or after `place` that the new nodes depend on, in program order.
+/// Nodes listed at or after `anchor` that the new nodes depend on, in program order.
 fn late_definitions(
     func: &Func,
-    position: &[usize],
-    place: usize,
+    anchor: NodeId,
     mut needed: Vec<ValueId>,
     root: NodeId,
     new: &Replacement,
 ) -> Result<Vec<NodeId>, Decline> {
     const CYCLE: Decline =
         Decline::Guard { code: "cycle", why: "an operand depends on a result of the pattern" };
-    let mut late = BTreeSet::new();
+    let mut late = HashSet::new();
     while let Some(value) = needed.pop() {
         let Some(n) = func.def(value) else { continue };
-        let at = position[n.index()];
-        if at == usize::MAX || at < place || !late.insert(at) {
+        if !func.is_live(n) || func.precedes(n, anchor) || !late.insert(n) {
             continue;
         }
         let node = &func.nodes[n];
@@ -190,7 +180,9 @@ fn late_definitions(
         }
         needed.extend(&node.args);
     }
-    Ok(late.into_iter().map(|at| func.order[at]).collect())
+    let mut late: Vec<NodeId> = late.into_iter().collect();
+    late.sort_unstable_by_key(|&n| func.place(n));
+    Ok(late)
 }
 
 /// Removes those of `nodes` that have no readers, then what only they read. Writers of states stay.
