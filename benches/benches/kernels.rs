@@ -23,16 +23,25 @@ struct Shape {
     k: u64,
     /// Rows of the weight.
     n: u64,
-    /// Outputs.
-    out: u64,
+    /// What its end does: bias and gate.
+    end: Option<[u64; 2]>,
 }
 
+impl Shape {
+    /// Outputs.
+    fn out(&self) -> u64 {
+        if self.end == Some(GATE) { self.n / 2 } else { self.n }
+    }
+}
+
+const BIAS: [u64; 2] = [1, 0];
+const GATE: [u64; 2] = [0, 1];
 const SHAPES: [Shape; 5] = [
-    Shape { what: "qkv", kernel: "matmul_bias_bf16_f32", k: 896, n: 1152, out: 1152 },
-    Shape { what: "o", kernel: "matmul_bf16_f32", k: 896, n: 896, out: 896 },
-    Shape { what: "gate, up", kernel: "matmul_silu_mul_bf16_bf16", k: 896, n: 9728, out: 4864 },
-    Shape { what: "down", kernel: "matmul_bf16_f32", k: 4864, n: 896, out: 896 },
-    Shape { what: "head", kernel: "matmul_bf16_f32", k: 896, n: 151_936, out: 151_936 },
+    Shape { what: "qkv", kernel: "linear_matmul_bf16_f32", k: 896, n: 1152, end: Some(BIAS) },
+    Shape { what: "o", kernel: "matmul_bf16_f32", k: 896, n: 896, end: None },
+    Shape { what: "gate, up", kernel: "linear_matmul_bf16_bf16", k: 896, n: 9728, end: Some(GATE) },
+    Shape { what: "down", kernel: "matmul_bf16_f32", k: 4864, n: 896, end: None },
+    Shape { what: "head", kernel: "matmul_bf16_f32", k: 896, n: 151_936, end: None },
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -111,15 +120,19 @@ fn matmul(device: &mut CpuDevice, shape: &Shape, t: u64) -> anyhow::Result<(f64,
     let calls = (WEIGHT_BYTES / bytes).min((PASS_FLOPS / flops).ceil() as u64).max(1);
     let x = arena(0, 2 * t * shape.k);
     let bias = arena(16 << 20, 4 * shape.n);
-    let out = arena(32 << 20, 4 * t * shape.out);
+    let out = arena(32 << 20, 4 * t * shape.out());
     device.begin_capture()?;
     for call in 0..calls {
         let weight = BufferRef { space: Space::Weights, offset: call * bytes, bytes };
-        let args = match shape.kernel.contains("bias") {
-            true => vec![x, weight, bias, out],
-            false => vec![x, weight, out],
+        let args = match shape.end {
+            Some(BIAS) => vec![x, weight, bias, out],
+            _ => vec![x, weight, out],
         };
-        let scalars = ints(&[t, shape.out, shape.k, shape.k, shape.out]);
+        let mut scalars = ints(&[t, shape.n, shape.k, shape.k, shape.out()]);
+        if let Some([bias, gate]) = shape.end {
+            scalars.extend(ints(&[bias, gate, 0, 0, 0]));
+            scalars.extend([0.0, 0.0].map(Scalar::Float));
+        }
         device.launch(shape.kernel, &args, &scalars)?;
     }
     let graph = device.end_capture()?;

@@ -60,7 +60,9 @@ fn a_thousand_replays_allocate_nothing() {
         device.begin_capture().unwrap();
         device.launch("matmul_bf16_f32", &[x, weight, out], &ints(&[9, 64, 128, 128, 64])).unwrap();
         let argmax = [x, weight, out, numbers, scratch];
-        device.launch("matmul_argmax_bf16", &argmax, &ints(&[2, 128, 64, 64])).unwrap();
+        let mut largest = ints(&[2, 128, 64, 64, 128, 0, 0, 0, 1, 0]);
+        largest.extend([0.0, 0.0].map(Scalar::Float));
+        device.launch("linear_matmul_bf16_f32", &argmax, &largest).unwrap();
         device
             .launch("attention_bf16_f32", &[x, state, numbers, numbers, out], &attention)
             .unwrap();

@@ -254,7 +254,7 @@ fn the_manifest_tells_how_the_program_came_to_be() {
         assert!(matmuls > 0 && products.is_none(), "{f:?}");
         assert!(f.before.activation_bytes > 0 && f.after.total() > 0, "{f:?}");
     }
-    assert!(whole.functions[0].after.ops["grouped_quant_matmul"] > 0);
+    assert!(whole.functions[0].after.ops["fused:moe"] > 0);
     assert_ne!(whole.functions[0].before, whole.functions[0].after);
 }
 

@@ -37,15 +37,13 @@ impl Op {
                 let (gate, up) = (body.args[0], body.args[1]);
                 vec![body.silu_mul(gate, up, *out)?]
             }
-            Op::MatmulBias { out } => {
-                let product = body.op(Op::Matmul { out: *out }, &[body.args[0], body.args[1]])?;
-                vec![body.op(Op::AddBias {}, &[product, body.args[2]])?]
+            &Op::SiluMulPairs { block, out } => {
+                let [gate, up] = body.halves(block, body.args[0])?;
+                vec![body.silu_mul(gate, up, out)?]
             }
-            Op::MatmulSiluMul { block, out } => body.matmul_silu_mul(*block, *out)?,
-            Op::MatmulArgmax {} => {
-                let args = [body.args[0], body.args[1]];
-                let logits = body.op(Op::Matmul { out: DType::F32 }, &args)?;
-                vec![logits, body.op(Op::Argmax {}, &[logits])?]
+            &Op::SwigluClampedPairs { block, alpha, limit, out } => {
+                let halves = body.halves(block, body.args[0])?;
+                vec![body.op(Op::SwigluClamped { alpha, limit, out }, &halves)?]
             }
             Op::DequantMatmul { group, out } => {
                 let weight = body.dequantize(*group, body.args[1], body.args[2])?;
@@ -96,22 +94,22 @@ impl Builder {
         self.op(Op::Cast { to }, &[product])
     }
 
-    fn matmul_silu_mul(&mut self, block: u64, out: DType) -> Result<Vec<ValueId>, TypeError> {
-        let product = self.op(Op::Matmul { out: DType::F32 }, &[self.args[0], self.args[1]])?;
-        let mut half = self.func.values[product].ty.dims.clone();
-        let columns = half.pop().and_then(|d| d.as_const()).expect("infer checked the outputs");
+    /// Columns of `x` that alternate in blocks of `block`, one side and the other.
+    fn halves(&mut self, block: u64, x: ValueId) -> Result<[ValueId; 2], TypeError> {
+        let mut half = self.func.values[x].ty.dims.clone();
+        let columns = half.pop().and_then(|d| d.as_const()).expect("infer checked the columns");
         let mut pairs = half.clone();
         pairs.extend([Dim::Const(columns / (2 * block)), Dim::Const(2), Dim::Const(block)]);
         let axis = pairs.len() as u64 - 2;
         half.push(Dim::Const(columns / 2));
 
-        let pairs = self.op(Op::Reshape { dims: Dims(pairs) }, &[product])?;
+        let pairs = self.op(Op::Reshape { dims: Dims(pairs) }, &[x])?;
         let mut halves = [pairs; 2];
         for (start, side) in (0..).zip(&mut halves) {
             let blocks = self.op(Op::Slice { axis, start, len: 1 }, &[pairs])?;
             *side = self.op(Op::Reshape { dims: Dims(half.clone()) }, &[blocks])?;
         }
-        Ok(vec![self.silu_mul(halves[0], halves[1], out)?])
+        Ok(halves)
     }
 }
 
@@ -128,15 +126,14 @@ mod tests {
     #[test]
     fn bodies_have_the_types_that_infer_gives() {
         let (x, row) = (f32s(&["T", "8"]), f32s(&["8"]));
-        let (weight, deep) = (f32s(&["12", "8"]), f32s(&["T", "2", "8"]));
+        let deep = f32s(&["T", "2", "8"]);
         let out = DType::BF16;
         let cases: Vec<(Op, Vec<&TensorType>)> = vec![
             (Op::AddRmsNorm { eps: 1e-6, out }, vec![&x, &x, &row]),
             (Op::SiluMul { out }, vec![&x, &x]),
-            (Op::MatmulBias { out: DType::F32 }, vec![&row, &weight, &weight]),
-            (Op::MatmulSiluMul { block: 3, out }, vec![&x, &weight]),
-            (Op::MatmulSiluMul { block: 2, out }, vec![&deep, &weight]),
-            (Op::MatmulArgmax {}, vec![&x, &weight]),
+            (Op::SiluMulPairs { block: 4, out }, vec![&x]),
+            (Op::SiluMulPairs { block: 1, out }, vec![&deep]),
+            (Op::SwigluClampedPairs { block: 2, alpha: 1.7, limit: 7.0, out }, vec![&deep]),
         ];
         let codes = TensorType::new(DType::I8, [12, 8].map(Dim::Const));
         let (scale, pairs) =
@@ -155,11 +152,7 @@ mod tests {
             ),
         ];
         let cases = cases.into_iter().chain(more);
-        let bias = f32s(&["12"]);
-        for (op, mut operands) in cases {
-            if matches!(op, Op::MatmulBias { .. }) {
-                operands[2] = &bias;
-            }
+        for (op, operands) in cases {
             let body = op.expand(&operands).unwrap().unwrap();
             body.verify().unwrap();
             assert!(body.order.iter().all(|&n| !body.nodes[n].op.is_fused()));

@@ -7,7 +7,7 @@ use crate::{
     body::Body,
     rules::{
         check_latent, check_quantized, check_scale, check_sequences, element_count, ensure,
-        grouped, one, single,
+        grouped, half_of_pairs, one, single,
     },
     types::{Dim, Storage, TensorType},
 };
@@ -713,22 +713,17 @@ define_ops! {
         Op::Cast { to: *out }.infer(&[&product])
     }
 
-    /// [`Op::Matmul`] then [`Op::AddBias`].
-    MatmulBias = "matmul_bias"(x, weight, bias) { out: DType } infer {
-        let product = single(Op::Matmul { out: *out }.infer(&[x, weight])?);
-        Op::AddBias {}.infer(&[&product, bias])
+    /// [`Op::SiluMul`] of the columns of `x [..,2N]`, which alternate along the last axis: `block`
+    /// of the gate, `block` of the up projection, and so on: `[..,N]`.
+    SiluMulPairs = "silu_mul_pairs"(x) { block: u64, out: DType } infer {
+        let half = half_of_pairs(x, *block)?;
+        Op::SiluMul { out: *out }.infer(&[&half, &half])
     }
 
-    /// [`Op::Matmul`] with the [`Op::Interleave`] of a gate and an up weight, then [`Op::SiluMul`]
-    /// of the two halves: `x [..,K]`, `weight [2I,K]` in blocks of `block` rows, result `[..,I]`.
-    MatmulSiluMul = "matmul_silu_mul"(x, weight) { block: u64, out: DType } infer {
-        let product = single(Op::Matmul { out: DType::F32 }.infer(&[x, weight])?);
-        let n = product.dims.last().and_then(Dim::as_const);
-        let pair = block.checked_mul(2).filter(|&p| p > 0);
-        ensure(n.zip(pair).is_some_and(|(n, pair)| n % pair == 0), "outputs must be whole pairs of blocks", weight)?;
-        let mut half = product.clone();
-        if let Some(d) = half.dims.last_mut() { *d = Dim::Const(n.unwrap_or_default() / 2); }
-        Op::SiluMul { out: *out }.infer(&[&half, &half])
+    /// [`Op::SwigluClamped`] of the columns of `x`, which alternate as in [`Op::SiluMulPairs`].
+    SwigluClampedPairs = "swiglu_clamped_pairs"(x) { block: u64, alpha: f32, limit: f32, out: DType } infer {
+        let half = half_of_pairs(x, *block)?;
+        Op::SwigluClamped { alpha: *alpha, limit: *limit, out: *out }.infer(&[&half, &half])
     }
 
     /// [`Op::Matmul`] with a weight from [`Op::Dequantize`] in f32, which is never stored.
@@ -741,13 +736,6 @@ define_ops! {
     GroupedDequantMatmul = "grouped_dequant_matmul"(x, order, starts, weight, weight_scale) { group: u64, out: DType } infer {
         let weight = single(Op::Dequantize { group: *group, out: DType::F32 }.infer(&[weight, weight_scale])?);
         Op::GroupedMatmul { out: *out }.infer(&[x, order, starts, &weight.with_layout(Layout::Nd)])
-    }
-
-    /// [`Op::Matmul`] to f32 and [`Op::Argmax`] of the product; returns both.
-    MatmulArgmax = "matmul_argmax"(x, weight) {} infer {
-        let logits = single(Op::Matmul { out: DType::F32 }.infer(&[x, weight])?);
-        let best = single(Op::Argmax {}.infer(&[&logits])?);
-        Ok(vec![logits, best])
     }
 
     /// A composite: the ops of `body` as one, whose parameters are the operands and whose results
@@ -793,9 +781,6 @@ impl Op {
     pub fn matmul_weight(&self) -> Option<usize> {
         match self {
             Op::Matmul { .. }
-            | Op::MatmulBias { .. }
-            | Op::MatmulSiluMul { .. }
-            | Op::MatmulArgmax {}
             | Op::HeadMatmul { .. }
             | Op::StaticMatmul { .. }
             | Op::DequantMatmul { .. } => Some(1),
@@ -829,9 +814,8 @@ impl Op {
             self,
             Op::AddRmsNorm { .. }
                 | Op::SiluMul { .. }
-                | Op::MatmulBias { .. }
-                | Op::MatmulSiluMul { .. }
-                | Op::MatmulArgmax {}
+                | Op::SiluMulPairs { .. }
+                | Op::SwigluClampedPairs { .. }
                 | Op::DequantMatmul { .. }
                 | Op::GroupedDequantMatmul { .. }
                 | Op::Fused { .. }

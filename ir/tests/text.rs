@@ -67,7 +67,7 @@ fn step(which: u8, a: ValueId, b: ValueId, c: ValueId, state: ValueId) -> (Op, V
         3 => (Op::Matmul { out }, vec![a, b]),
         4 => (Op::RmsNorm { eps, out }, vec![a, b]),
         5 => (Op::AddRmsNorm { eps, out }, vec![a, b, c]),
-        6 => (Op::MatmulArgmax {}, vec![a, b]),
+        6 => (Op::SiluMulPairs { block: 2, out }, vec![a]),
         7 => (Op::StoreRows {}, vec![state, a]),
         8 => (Op::Concat { axis: 1 }, vec![a, b]),
         9 => (Op::Slice { axis: 1, start: 1, len: 2 }, vec![a]),

@@ -77,7 +77,8 @@ fn rounds(op: &mut Op, index: usize) -> Option<&mut DType> {
             | Op::SparseLatentAttention { out, .. }
             | Op::SiluMul { out }
             | Op::SwigluClamped { out, .. }
-            | Op::MatmulSiluMul { out, .. },
+            | Op::SiluMulPairs { out, .. }
+            | Op::SwigluClampedPairs { out, .. },
             0,
         )
         | (Op::AddRmsNorm { out, .. }, 1) => Some(out),

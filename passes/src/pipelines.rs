@@ -7,8 +7,8 @@ use crate::{
     duplicates::MergeDuplicates,
     fold_cast::FoldCast,
     fuse::{
-        FuseDequantize, FuseGateUp, FuseMlaPreprocess, FuseQkv, fuse_add_rms_norm,
-        fuse_matmul_argmax, fuse_matmul_bias, fuse_silu_mul,
+        FuseDequantize, FuseEpilogues, FuseGateUp, FuseMlaPreprocess, FuseMoe, FuseQkv,
+        fuse_add_rms_norm, fuse_silu_mul,
     },
     layouts::AssignLayouts,
     quantize::QuantizeMatmuls,
@@ -65,16 +65,16 @@ pub fn default_pipeline() -> Vec<Stage> {
         step(fuse_silu_mul(), "before fold-cast, which rounds in its result"),
         step(FoldCast, "before the other fusions, which then see the final `out`"),
         step(FuseGateUp, "before fuse-qkv, which would take gate and up for plain siblings"),
-        step(fuse_matmul_bias(), "before fuse-qkv, which joins the biases too"),
         step(FuseQkv, "after every pass that wants projections one by one"),
         step(fuse_add_rms_norm(), "after fold-cast, so that it takes over the rounded result"),
-        step(fuse_matmul_argmax(), "after fuse-qkv: an output projection has no siblings"),
         step(Canonicalise, "fusions leave slices of slices and nested joins"),
         step(MergeDuplicates, "and may make the same constant twice"),
     ];
     let laid_out = vec![
         step(AssignLayouts, "every earlier pass joins and compares nd weights"),
         step(FuseMlaPreprocess, "composites last: passes look for plain ops"),
+        step(FuseMoe, "before fuse-epilogues, which goes on inside"),
+        step(FuseEpilogues, "after the larger composites, which are made of plain ops"),
     ];
     vec![
         Stage { phase: Some(Phase::Imported), steps: imported },

@@ -37,12 +37,13 @@ impl TargetInfo {
         let fused = [
             "add_rms_norm",
             "silu_mul",
-            "matmul_bias",
-            "matmul_silu_mul",
-            "matmul_argmax",
+            "silu_mul_pairs",
+            "swiglu_clamped_pairs",
             "dequant_matmul",
             "grouped_dequant_matmul",
             "mla_preprocess",
+            "moe",
+            "linear",
         ];
         Self {
             name: "everything".to_owned(),

@@ -262,7 +262,9 @@ fn phases_know_the_target() {
     let source = "func @f(%x: f32[T,4]) {
   weight %w : f32[2,4]
   weight %b : f32[2]
-  %y = matmul_bias %x, %w, %b {out = f32} : f32[T,2]
+  %p = matmul %x, %w {out = f32} : f32[T,2]
+  %s = add_bias %p, %b : f32[T,2]
+  %y = silu_mul %s, %s {out = f32} : f32[T,2]
   return %y
 }
 ";

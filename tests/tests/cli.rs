@@ -117,8 +117,8 @@ fn inspect_shows_the_artifact() {
     assert!(summary.contains("decode        6  the admission ceiling"), "{summary}");
     assert!(summary.contains("8 (dropped)"), "{summary}");
     assert!(summary.contains("3 x attention_bf16_bf16"), "{summary}");
-    assert!(show(&["--ir", "decode"]).contains("matmul_silu_mul"));
-    assert!(show(&["--plan", "decode-bs6-ctx64"]).contains("matmul_argmax_bf16"));
+    assert!(show(&["--ir", "decode"]).contains("fused @linear"));
+    assert!(show(&["--plan", "decode-bs6-ctx64"]).contains("linear_matmul_bf16_f32"));
     assert!(summary.contains("steps (--ops)") && summary.contains("  prefill"), "{summary}");
     let passes = show(&["--passes"]);
     assert!(passes.starts_with("target cpu: weights in panels, gate/up block 32"), "{passes}");

@@ -157,20 +157,28 @@ pub(crate) struct Binder<'a> {
     next_scalar: usize,
     uses: Vec<Use>,
     name: &'static str,
+    linear: bool,
 }
 
 impl<'a> Binder<'a> {
     pub(crate) fn new(args: &'a [Buffer], scalars: &'a [Scalar]) -> Self {
         let uses = Vec::with_capacity(args.len());
-        Self { args, scalars, next_arg: 0, next_scalar: 0, uses, name: "" }
+        Self { args, scalars, next_arg: 0, next_scalar: 0, uses, name: "", linear: false }
     }
 
     /// Says which kernel is bound, for those that serve several names.
-    pub(crate) fn call(&mut self, name: &'static str) {
+    /// `linear` says that it is a product whose scalars describe its end.
+    pub(crate) fn call(&mut self, name: &'static str, linear: bool) {
         self.name = name;
+        self.linear = linear;
     }
 
-    /// The kernel that is bound.
+    /// Whether the scalars of the product that is bound describe its end.
+    pub(crate) fn is_linear(&self) -> bool {
+        self.linear
+    }
+
+    /// The kernel that is bound, without `linear_`.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }

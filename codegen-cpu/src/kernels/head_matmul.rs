@@ -2,15 +2,15 @@
 //! [`Matmul`], so a row's sums are those of a product of that head alone.
 
 use super::bind::{Binder, Kernel, Rows, product};
-use super::element::Element;
-use super::matmul::{Matmul, Store, Weight};
+use super::epilogue::{End, Out};
+use super::matmul::{Matmul, Weight};
 use super::simd::Simd;
 use super::worker::{Barrier, Scratch, Worker};
 use std::marker::PhantomData;
 use tensor::layout::Panels;
 
 /// `head_matmul_{w}_{out}`; `M` is the kernel that multiplies one head.
-pub(crate) struct HeadMatmul<W, O, M> {
+pub(crate) struct HeadMatmul<W, M> {
     rows: usize,
     heads: usize,
     n: usize,
@@ -19,15 +19,14 @@ pub(crate) struct HeadMatmul<W, O, M> {
     weight_len: usize,
     x: Rows<W>,
     weight: Rows<W>,
-    out: Rows<O>,
+    out: Out,
     product: PhantomData<fn() -> M>,
 }
 
-impl<W, O, M> HeadMatmul<W, O, M>
+impl<W, M> HeadMatmul<W, M>
 where
     W: Weight,
-    O: Element,
-    M: Kernel + From<Matmul<W, Store<O>>>,
+    M: Kernel + From<Matmul<W>>,
 {
     /// The product of a head.
     ///
@@ -40,16 +39,15 @@ where
             let x = self.x.skip(head * self.k);
             let weight = self.weight.skip(head * self.weight_len);
             let out = self.out.skip(head * self.n);
-            Matmul::of(self.rows, (self.n, self.k), x, weight, Store::new(self.n, out)).into()
+            Matmul::of(self.rows, (self.n, self.k), x, weight, End::plain(self.n, out)).into()
         }
     }
 }
 
-impl<W, O, M> Kernel for HeadMatmul<W, O, M>
+impl<W, M> Kernel for HeadMatmul<W, M>
 where
     W: Weight,
-    O: Element,
-    M: Kernel + From<Matmul<W, Store<O>>>,
+    M: Kernel + From<Matmul<W>>,
 {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, heads) = (b.count("T")?, b.positive("heads")?);
@@ -69,7 +67,7 @@ where
             weight_len,
             x: b.input("x", rows, product(&[heads, k])?, x_stride)?,
             weight: b.input("weight", 1, len, len)?,
-            out: b.output("out", rows, product(&[heads, n])?, out_stride)?,
+            out: Out::bind(b, rows, product(&[heads, n])?, out_stride)?,
             product: PhantomData,
         })
     }

@@ -6,6 +6,7 @@ mod bind;
 mod concat;
 mod element;
 mod elementwise;
+mod epilogue;
 mod exp;
 mod experts;
 pub mod external;

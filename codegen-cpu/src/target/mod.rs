@@ -28,11 +28,11 @@ impl Target for CpuTarget {
         let fused = [
             "add_rms_norm",
             "silu_mul",
-            "matmul_bias",
-            "matmul_silu_mul",
-            "matmul_argmax",
+            "silu_mul_pairs",
+            "swiglu_clamped_pairs",
             "dequant_matmul",
             "grouped_dequant_matmul",
+            "linear",
         ];
         TargetInfo {
             name: "cpu".into(),

@@ -189,26 +189,36 @@ fn wild_sizes_are_refused_by_every_kernel() {
     }
 }
 
-/// Kernel, buffers, counts, and the counts that follow a factor when it takes one. Attention has too
-/// many sizes to be met by chance.
-const SHAPES: &[(&str, usize, usize, Option<usize>)] = &[
-    ("embed_nd_bf16_f32", 3, 4, None),
-    ("embed_panels_bf16_f32", 3, 4, None),
-    ("gather_rows_f32", 3, 5, None),
-    ("store_rows_bf16", 2, 3, None),
-    ("cast_f32_bf16", 2, 4, None),
-    ("add_f32", 3, 5, None),
-    ("add_bias_f32", 3, 4, None),
-    ("silu_mul_bf16", 3, 5, None),
-    ("rms_norm_f32_bf16", 3, 5, Some(0)),
-    ("add_rms_norm_bf16", 5, 6, Some(0)),
-    ("matmul_bf16_f32", 3, 5, None),
-    ("matmul_bias_f32_bf16", 4, 5, None),
-    ("matmul_silu_mul_bf16_bf16", 3, 5, None),
-    ("matmul_argmax_bf16", 5, 4, None),
-    ("argmax_f32", 2, 3, None),
-    ("rotary_f32", 3, 7, None),
-    ("kv_write_bf16", 4, 6, None),
+/// What follows the counts of a kernel.
+#[derive(Clone, Copy, Debug)]
+enum Tail {
+    Nothing,
+    Factor,
+    End(End),
+}
+
+const PLAIN: End = End { bias: 0, gate: 0, alpha: 0.0, limit: 0.0, residual: None, argmax: false };
+
+/// Kernel, buffers, counts and what follows. Attention has too many sizes to be met by chance.
+const SHAPES: &[(&str, usize, usize, Tail)] = &[
+    ("embed_nd_bf16_f32", 3, 4, Tail::Nothing),
+    ("embed_panels_bf16_f32", 3, 4, Tail::Nothing),
+    ("gather_rows_f32", 3, 5, Tail::Nothing),
+    ("store_rows_bf16", 2, 3, Tail::Nothing),
+    ("cast_f32_bf16", 2, 4, Tail::Nothing),
+    ("add_f32", 3, 5, Tail::Nothing),
+    ("add_bias_f32", 3, 4, Tail::Nothing),
+    ("silu_mul_bf16", 3, 5, Tail::Nothing),
+    ("rms_norm_f32_bf16", 3, 5, Tail::Factor),
+    ("add_rms_norm_bf16", 5, 6, Tail::Factor),
+    ("matmul_bf16_f32", 3, 5, Tail::Nothing),
+    ("linear_matmul_f32_bf16", 5, 5, Tail::End(End { bias: 1, residual: Some(16), ..PLAIN })),
+    ("linear_matmul_bf16_bf16", 3, 5, Tail::End(End { gate: 1, ..PLAIN })),
+    ("linear_matmul_bf16_f32", 5, 5, Tail::End(End { argmax: true, ..PLAIN })),
+    ("linear_dequant_matmul_i8_f32_f32", 5, 6, Tail::End(End { bias: 1, gate: 2, ..PLAIN })),
+    ("argmax_f32", 2, 3, Tail::Nothing),
+    ("rotary_f32", 3, 7, Tail::Nothing),
+    ("kv_write_bf16", 4, 6, Tail::Nothing),
 ];
 
 proptest! {
@@ -223,11 +233,13 @@ proptest! {
         data in any::<u8>(),
     ) {
         const GUARD: u64 = 128;
-        let (kernel, buffers, before, after) = shape;
+        let (kernel, buffers, counts, tail) = shape;
         let mut scalars: Vec<Scalar> = sizes.into_iter().map(Scalar::Int).collect();
-        scalars.truncate(before + after.unwrap_or(0));
-        if after.is_some() {
-            scalars.insert(before, Scalar::Float(0.5));
+        scalars.truncate(counts);
+        match tail {
+            Tail::Nothing => {}
+            Tail::Factor => scalars.push(Scalar::Float(0.5)),
+            Tail::End(end) => scalars.extend(end.scalars()),
         }
         let mut end = GUARD;
         let mut args: Vec<BufferRef> = Vec::new();

@@ -102,6 +102,11 @@ fn elementwise_work_of_any_rank() {
     assert_eq!(kernel(Op::ScaleRows {}, &[rows.clone(), tensor(F32, [3, 1])]), "scale_rows_f32");
     let clamped = Op::SwigluClamped { alpha: 1.7, limit: 7.0, out: BF16 };
     assert_eq!(kernel(clamped, &[x.clone(), x.clone()]), "swiglu_clamped_bf16");
+    let pairs = tensor(F32, [3, 2, 128]);
+    let silu = Op::SiluMulPairs { block: 32, out: BF16 };
+    assert_eq!(unary(silu, &pairs), "silu_mul_pairs_bf16");
+    let clamped = Op::SwigluClampedPairs { block: 32, alpha: 1.7, limit: 7.0, out: F32 };
+    assert_eq!(unary(clamped, &pairs), "swiglu_clamped_pairs_f32");
     for axis in [1, 2] {
         let parts = [x.clone(), x.clone(), x.clone()];
         assert_eq!(kernel(Op::Concat { axis }, &parts), "concat_f32");
@@ -229,6 +234,91 @@ fn products_of_codes_and_by_expert() {
     let op = Op::GroupedQuantMatmul { group: 8, out: F32 };
     let inputs = [tensor(I8, [3, 2, 40]), tensor(F32, [3, 2, 1]), order, starts];
     assert_eq!(kernel(op, &[&inputs, &weight[..]].concat()), "grouped_quant_matmul_i4_f32");
+}
+
+/// [`kernel`] of the composite that `body` is, in text.
+fn composite(body: &str) -> String {
+    let func = ir::text::parse("body.ir", body).unwrap().funcs.remove(0);
+    let operands: Vec<TensorType> =
+        func.params.iter().map(|&p| func.values[p].ty.clone()).collect();
+    kernel(Op::Fused { body: ir::Body::new(func).unwrap() }, &operands)
+}
+
+#[test]
+fn products_with_ends() {
+    let all = "func @linear(%x: bf16[3,40], %w: bf16[128,40] panels, %b: f32[128], %r: f32[3,64]) {
+  %p = matmul %x, %w {out = f32} : f32[3,128]
+  %c = add_bias %p, %b : f32[3,128]
+  %g = silu_mul_pairs %c {block = 32, out = f32} : f32[3,64]
+  %s = add %r, %g : f32[3,64]
+  %y = cast %s {to = bf16} : bf16[3,64]
+  return %y
+}
+";
+    assert_eq!(composite(all), "linear_matmul_bf16_bf16");
+    let codes = "func @linear(%x: i8[3,40], %s: f32[3,1], %w: i8[70,40] panels, %ws: f32[70,1] panels, %r: f32[3,70]) {
+  %p = quant_matmul %x, %s, %w, %ws {group = 40, out = f32} : f32[3,70]
+  %y = add %p, %r : f32[3,70]
+  return %y
+}
+";
+    assert_eq!(composite(codes), "linear_quant_matmul_i8_f32");
+    let fixed = "func @linear(%x: i8[3,40], %w: i8[128,40] panels, %b: i32[128], %s: f32[128]) {
+  %p = static_matmul %x, %w, %b, %s {out = f32} : f32[3,128]
+  %y = silu_mul_pairs %p {block = 32, out = bf16} : bf16[3,64]
+  return %y
+}
+";
+    assert_eq!(composite(fixed), "linear_static_matmul_i8_bf16");
+    let experts = "func @linear(%x: bf16[3,64], %o: i32[3,2], %st: i32[6], %w: mxfp4[5,128,64] panels, %ws: u8[5,128,2] panels, %ids: i32[3,2], %b: f32[5,128]) {
+  %p = grouped_dequant_matmul %x, %o, %st, %w, %ws {group = 32, out = f32} : f32[3,2,128]
+  %c = expert_bias %p, %ids, %b : f32[3,2,128]
+  %y = swiglu_clamped_pairs %c {block = 32, alpha = 1.702, limit = 7, out = bf16} : bf16[3,2,64]
+  return %y
+}
+";
+    assert_eq!(composite(experts), "linear_grouped_dequant_matmul_mxfp4_bf16_bf16");
+    let kept = "func @linear(%x: f32[3,40], %w: f32[70,40] panels) {
+  %l = matmul %x, %w {out = f32} : f32[3,70]
+  %i = argmax %l : i32[3]
+  return %l, %i
+}
+";
+    assert_eq!(composite(kept), "linear_matmul_f32_f32");
+    assert_eq!(composite(&kept.replace("return %l, %i", "return %i")), "linear_matmul_f32_f32");
+}
+
+/// Ends that no kernel has are run op by op.
+#[test]
+fn other_ends_have_no_kernel() {
+    let blocks = "func @linear(%x: f32[3,40], %w: f32[128,40] panels) {
+  %p = matmul %x, %w {out = f32} : f32[3,128]
+  %y = silu_mul_pairs %p {block = 16, out = f32} : f32[3,64]
+  return %y
+}
+";
+    let late = "func @linear(%x: f32[3,40], %w: f32[64,40] panels, %r: f32[3,64], %b: f32[64]) {
+  %p = matmul %x, %w {out = f32} : f32[3,64]
+  %s = add %p, %r : f32[3,64]
+  %y = add_bias %s, %b : f32[3,64]
+  return %y
+}
+";
+    let rounded = "func @linear(%x: bf16[3,40], %w: bf16[64,40] panels, %r: bf16[3,64]) {
+  %p = matmul %x, %w {out = bf16} : bf16[3,64]
+  %y = add %p, %r : bf16[3,64]
+  return %y
+}
+";
+    let other = late.replace("@linear", "@other");
+    for text in [blocks, late, rounded, &other] {
+        let func = ir::text::parse("body.ir", text).unwrap().funcs.remove(0);
+        let operand = |v: &ir::ValueId| Operand::dense(func.values[*v].ty.clone());
+        let operands: Vec<Operand> = func.params.iter().map(operand).collect();
+        let results: Vec<Operand> = func.results.iter().map(operand).collect();
+        let op = Op::Fused { body: ir::Body::new(func).unwrap() };
+        assert!(CpuTarget.lower(&op, &operands, &results).is_err(), "{text}");
+    }
 }
 
 #[test]

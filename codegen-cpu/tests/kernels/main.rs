@@ -11,6 +11,7 @@ mod experts;
 mod external;
 mod head_matmul;
 mod latent;
+mod linear;
 mod lower;
 mod matmul;
 mod moves;

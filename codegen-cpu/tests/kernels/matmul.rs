@@ -50,22 +50,29 @@ impl Case {
         rounded(self.w, &noise(self.seed ^ 0x5eed, n * self.k))
     }
 
-    /// Runs `kernel` for rows of `x`, which are dense; returns dense rows of `n` outputs.
+    /// Multiplies rows of `x`, which are dense; returns dense rows of `n` outputs. A gate makes them
+    /// of pairs.
     fn product(
         &self,
         (set, threads): (InstructionSet, usize),
-        kernel: &str,
         x: &[f32],
         weight: &[u8],
         bias: Option<&[f32]>,
+        gate: bool,
     ) -> Vec<f32> {
         let (t, x_stride, out_stride) =
             (x.len() / self.k, self.k + self.x_pad, self.n + self.out_pad);
         let mut buffers = vec![encode(self.w, &spread(x, self.k, x_stride)), weight.to_vec()];
         buffers.extend(bias.map(|b| encode(DType::F32, b)));
         buffers.push(unwritten(self.out, t * out_stride));
-        let name = format!("{kernel}_{}_{}", self.w, self.out);
-        let scalars = ints([t, self.n, self.k, x_stride, out_stride]);
+        let mut name = format!("matmul_{}_{}", self.w, self.out);
+        let outputs = if gate { 2 * self.n } else { self.n };
+        let mut scalars = ints([t, outputs, self.k, x_stride, out_stride]);
+        let end = End { bias: bias.map_or(0, |_| 1), gate: usize::from(gate), ..End::default() };
+        if end.bias + end.gate > 0 {
+            name = format!("linear_{name}");
+            scalars.extend(end.scalars());
+        }
         run(set, threads, &name, &mut buffers, &scalars);
         let out = decode(self.out, buffers.last().unwrap());
         gathered(&out, self.n, out_stride)
@@ -98,11 +105,10 @@ proptest! {
                 *v += f64::from(bias[i % case.n]);
             }
         }
-        let kernel = if bias.is_some() { "matmul_bias" } else { "matmul" };
         let bounds = case.bounds(&x, &w, case.n);
         let packed = panels(case.w, &w, case.n, case.k);
         for set in InstructionSet::available() {
-            let got = case.product((set, threads), kernel, &x, &packed, bias.as_deref());
+            let got = case.product((set, threads), &x, &packed, bias.as_deref(), false);
             let error = worst(&got, &want, |i, v| bounds[i] + v.abs() * unit(case.out));
             prop_assert!(error <= 1.0, "{set}: {error} of the bound");
         }
@@ -122,7 +128,7 @@ proptest! {
         let both = interleaved(&gate, &up, case.k);
         let packed = panels(case.w, &both, 2 * case.n, case.k);
         for set in InstructionSet::available() {
-            let got = case.product((set, threads), "matmul_silu_mul", &x, &packed, None);
+            let got = case.product((set, threads), &x, &packed, None, true);
             // |silu'| < 1.1 and |silu(g)| <= |g|; the exponential adds a few units.
             let error = worst(&got, &want, |i, v| {
                 1.1 * gate_bounds[i] * (ups[i].abs() + up_bounds[i])
@@ -154,8 +160,10 @@ proptest! {
                 bytes_of_i32(&vec![-1; case.t]),
                 vec![0xff; 8 * case.t * case.n.div_ceil(64)],
             ];
-            let scalars = ints([case.t, case.n, case.k, case.k]);
-            run(set, threads, &format!("matmul_argmax_{}", case.w), &mut buffers, &scalars);
+            let mut scalars = ints([case.t, case.n, case.k, case.k, case.n]);
+            scalars.extend(End { argmax: true, ..End::default() }.scalars());
+            let name = format!("linear_matmul_{}_f32", case.w);
+            run(set, threads, &name, &mut buffers, &scalars);
             let logits = decode(DType::F32, &buffers[2]);
             let error = worst(&logits, &want, |i, _| bounds[i]);
             prop_assert!(error <= 1.0, "{set}: {error} of the bound");
@@ -171,9 +179,9 @@ proptest! {
         let (x, w) = (case.x(), case.weight(case.n));
         let packed = panels(case.w, &w, case.n, case.k);
         for set in InstructionSet::available() {
-            let together = case.product((set, threads), "matmul", &x, &packed, None);
+            let together = case.product((set, threads), &x, &packed, None, false);
             for (x, together) in x.chunks(case.k).zip(together.chunks(case.n)) {
-                let alone = case.product((set, 1), "matmul", x, &packed, None);
+                let alone = case.product((set, 1), x, &packed, None, false);
                 let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
                 prop_assert_eq!(bits(together), bits(&alone), "{}", set);
             }
@@ -209,7 +217,7 @@ fn amx_sums_are_those_of_its_definition_at_every_edge() {
                 let case = Case { t, n, k, w: w_type, out: DType::F32, x_pad: 3, out_pad: 1, seed };
                 let (x, w) = (case.x(), case.weight(n));
                 let packed = panels(w_type, &w, n, k);
-                let got = case.product((set, threads), "matmul", &x, &packed, None);
+                let got = case.product((set, threads), &x, &packed, None, false);
                 for (i, &got) in got.iter().enumerate().step_by(37) {
                     let (row, output) = (i / n, i % n);
                     let want = amx_sum(&x[row * k..][..k], &w[output * k..][..k]);

@@ -91,37 +91,39 @@ fn code_panels(dtype: DType, codes: &[u8], n: usize, k: usize) -> Vec<u8> {
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
-    /// Floats; grouped only.
+pub(crate) enum Kind {
+    /// Floats; not grouped it is `matmul`.
     Float,
     Quant,
     Dequant,
+    /// Integers with a bias and a scale; never grouped.
+    Static,
 }
 
 #[derive(Clone, Debug)]
-struct Case {
-    kind: Kind,
-    x: DType,
-    w: DType,
-    out: DType,
-    t: usize,
-    n: usize,
-    k: usize,
-    group: usize,
+pub(crate) struct Case {
+    pub(crate) kind: Kind,
+    pub(crate) x: DType,
+    pub(crate) w: DType,
+    pub(crate) out: DType,
+    pub(crate) t: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) group: usize,
     /// fp8 inputs have a scale for each group.
-    each: bool,
-    seed: u64,
+    pub(crate) each: bool,
+    pub(crate) seed: u64,
 }
 
 /// Experts that the pairs of a case go to; without them there is one weight and no pairs.
 #[derive(Clone, Debug)]
-struct Experts {
-    count: usize,
+pub(crate) struct Experts {
+    pub(crate) count: usize,
     /// Pairs of a token.
-    pairs: usize,
+    pub(crate) pairs: usize,
     /// Whether pairs have rows of their own in `x`.
-    own: bool,
-    ids: Vec<i32>,
+    pub(crate) own: bool,
+    pub(crate) ids: Vec<i32>,
 }
 
 fn types() -> impl Strategy<Value = (Kind, DType, DType)> {
@@ -137,7 +139,7 @@ fn types() -> impl Strategy<Value = (Kind, DType, DType)> {
     ]
 }
 
-fn case() -> impl Strategy<Value = Case> {
+pub(crate) fn case() -> impl Strategy<Value = Case> {
     // Rows straddle tiles; outputs are one to three panels; K straddles words, groups and blocks.
     let t = prop_oneof![4 => 1..=14usize, 1 => 30..=40usize];
     let k = prop_oneof![1..40usize, 60..70usize, 120..140usize, 250..300usize, 500..530usize];
@@ -152,7 +154,7 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-fn experts() -> impl Strategy<Value = Experts> {
+pub(crate) fn experts() -> impl Strategy<Value = Experts> {
     let spread = prop_oneof![Just(1usize), Just(3), Just(100)];
     (1..=9usize, 1..=4usize, any::<bool>(), spread, proptest::collection::vec(0..100usize, 160))
         .prop_map(|(count, pairs, own, spread, picks)| {
@@ -163,8 +165,17 @@ fn experts() -> impl Strategy<Value = Experts> {
         })
 }
 
+/// A call of a product, up to its output.
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) buffers: Vec<Vec<u8>>,
+    pub(crate) scalars: Vec<Scalar>,
+    /// Rows of the result.
+    pub(crate) rows: usize,
+}
+
 /// Everything a product reads.
-struct Data {
+pub(crate) struct Data {
     x: Elements,
     x_scales: Vec<f32>,
     weight: Elements,
@@ -174,7 +185,7 @@ struct Data {
 
 impl Case {
     fn scaled(&self) -> bool {
-        self.kind != Kind::Float
+        matches!(self.kind, Kind::Quant | Kind::Dequant)
     }
 
     fn groups(&self) -> usize {
@@ -190,7 +201,7 @@ impl Case {
         }
     }
 
-    fn data(&self, x_rows: usize, experts: usize) -> Data {
+    pub(crate) fn data(&self, x_rows: usize, experts: usize) -> Data {
         let scales = noise(self.seed ^ 0x5ca1e, experts * self.n * self.groups());
         let scale = |v: &f32| match self.w {
             DType::MxFp4 => 2f32.powi((v * 8.0) as i32),
@@ -217,15 +228,30 @@ impl Case {
     }
 
     /// Runs the kernel; rows of the result are dense. `pad` is what strides add to rows.
-    fn run(
+    pub(crate) fn run(
         &self,
         (set, threads): (InstructionSet, usize),
         data: &Data,
         experts: Option<&Experts>,
         pad: usize,
     ) -> Vec<f32> {
+        let out_stride = self.n + pad;
+        let Call { name, mut buffers, scalars, rows } = self.call(data, experts, pad, out_stride);
+        buffers.push(unwritten(self.out, rows * out_stride));
+        run(set, threads, &name, &mut buffers, &scalars);
+        gathered(&decode(self.out, buffers.last().unwrap()), self.n, out_stride)
+    }
+
+    /// The call with everything but its output.
+    pub(crate) fn call(
+        &self,
+        data: &Data,
+        experts: Option<&Experts>,
+        pad: usize,
+        out_stride: usize,
+    ) -> Call {
         let (k, n) = (self.k, self.n);
-        let (x_stride, out_stride) = (k + pad, n + pad);
+        let x_stride = k + pad;
         let mut buffers = vec![data.x.rows(k, x_stride)];
         if self.x_groups() > 0 {
             buffers.push(encode(DType::F32, &data.x_scales));
@@ -251,16 +277,20 @@ impl Case {
         if self.x_groups() > 0 {
             scalars.extend(ints([self.x_groups()]));
         }
-        buffers.push(unwritten(self.out, rows * out_stride));
+        if self.kind == Kind::Static {
+            let bias: Vec<i32> = noise(self.seed, n).iter().map(|v| (v * 1e4) as i32).collect();
+            buffers.push(bytes_of_i32(&bias));
+            buffers.push(encode(DType::F32, &noise(self.seed ^ 0x5ca1e, n)));
+        }
         scalars.extend(ints([x_stride, out_stride]));
-        run(set, threads, &self.name(experts.is_some()), &mut buffers, &scalars);
-        gathered(&decode(self.out, buffers.last().unwrap()), n, out_stride)
+        Call { name: self.name(experts.is_some()), buffers, scalars, rows }
     }
 
     fn name(&self, grouped: bool) -> String {
         let prefix = if grouped { "grouped_" } else { "" };
         match self.kind {
             Kind::Float => format!("{prefix}matmul_{}_{}", self.w, self.out),
+            Kind::Static => format!("static_matmul_i8_{}", self.out),
             Kind::Quant => format!("{prefix}quant_matmul_{}_{}", self.w, self.out),
             Kind::Dequant => format!("{prefix}dequant_matmul_{}_{}_{}", self.w, self.x, self.out),
         }
@@ -315,7 +345,7 @@ impl Case {
     }
 }
 
-fn bits(v: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(v: &[f32]) -> Vec<u32> {
     v.iter().map(|v| v.to_bits()).collect()
 }
 

@@ -70,6 +70,37 @@ pub(crate) fn ints<const N: usize>(values: [usize; N]) -> Vec<Scalar> {
     values.map(|v| Scalar::Int(v as u64)).to_vec()
 }
 
+/// What becomes of the results of a `linear_*`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct End {
+    /// 1 for all rows, 2 for each expert.
+    pub(crate) bias: usize,
+    /// 1 is silu, 2 the clamped gate.
+    pub(crate) gate: usize,
+    pub(crate) alpha: f32,
+    pub(crate) limit: f32,
+    /// The stride of a residual.
+    pub(crate) residual: Option<usize>,
+    pub(crate) argmax: bool,
+}
+
+impl End {
+    /// Its scalars, after the strides of the product.
+    pub(crate) fn scalars(&self) -> Vec<Scalar> {
+        let Self { bias, gate, residual, argmax, .. } = *self;
+        let counts = [
+            bias,
+            gate,
+            usize::from(residual.is_some()),
+            usize::from(argmax),
+            residual.unwrap_or(0),
+        ];
+        let mut scalars = ints(counts);
+        scalars.extend([self.alpha, self.limit].map(Scalar::Float));
+        scalars
+    }
+}
+
 pub(crate) fn bytes_of_i32(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }

@@ -127,9 +127,8 @@ fn single(op: &Op, args: &[&Tensor], dims: &[usize]) -> Result<Vec<f64>, Failure
         | Op::GatedDelta {} => unreachable!("writes have their state"),
         Op::AddRmsNorm { .. }
         | Op::SiluMul { .. }
-        | Op::MatmulBias { .. }
-        | Op::MatmulSiluMul { .. }
-        | Op::MatmulArgmax {}
+        | Op::SiluMulPairs { .. }
+        | Op::SwigluClampedPairs { .. }
         | Op::DequantMatmul { .. }
         | Op::GroupedDequantMatmul { .. }
         | Op::Fused { .. } => unreachable!("fused ops are expanded"),

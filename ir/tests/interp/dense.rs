@@ -156,21 +156,30 @@ fn rows_are_stored_over_the_first_rows() {
     assert_eq!(outs[0].data(), [7., 8., 2., 3., 4., 5.]);
 }
 
-/// `silu(x g) * (x u)` with the rows of `g` and `u` interleaved by hand.
+/// Columns `g0 g1 u0 u1 g2 g3 u2 u3`: the gate of the first pair meets the first of the up side.
 #[test]
-fn the_fused_gate_reads_interleaved_rows() {
+fn columns_of_pairs_meet_those_of_their_block() {
+    let x = f32s(&[1, 8], &[1., 2., 0.5, 20., 3., 8., 30., -9.]);
     let outs = run(
-        "func @f(%x: f32[1,1], %w: f32[8,1]) {
-  %y = matmul_silu_mul %x, %w {block = 2, out = f32} : f32[1,4]
-  return %y
+        "func @f(%x: f32[1,8]) {
+  %a = silu_mul_pairs %x {block = 2, out = f32} : f32[1,4]
+  %b = swiglu_clamped_pairs %x {block = 2, alpha = 2, limit = 7, out = f32} : f32[1,4]
+  return %a, %b
 }
 ",
-        &[f32s(&[1, 1], &[1.]), f32s(&[8, 1], &[1., 2., 10., 20., 3., 4., 30., 40.])],
+        &[x],
     );
-    let silu = |x: f64| x / (1. + (-x).exp());
-    let expected = [(1., 10.), (2., 20.), (3., 30.), (4., 40.)].map(|(g, u)| silu(g) * u);
-    for (found, expected) in outs[0].data().iter().zip(expected) {
-        assert!((found - expected).abs() < 1e-4);
+    let sigmoid = |x: f64| 1. / (1. + (-x).exp());
+    let pairs = [(1., 0.5), (2., 20.), (3., 30.), (8., -9.)];
+    let silu = pairs.map(|(g, u): (f64, f64)| g * sigmoid(g) * u);
+    let clamped = pairs.map(|(g, u): (f64, f64)| {
+        let g = g.min(7.);
+        (u.clamp(-7., 7.) + 1.) * g * sigmoid(2. * g)
+    });
+    for (found, expected) in outs.iter().zip([silu, clamped]) {
+        for (found, expected) in found.data().iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-4 * expected.abs(), "{found} {expected}");
+        }
     }
 }
 

@@ -1,15 +1,19 @@
-//! Gate and up projections with their activation.
+//! Gate and up projections in one product, with their activation.
 
-use super::{guard, kernel, producer};
+use super::{
+    guard, kernel, producer,
+    product::{Part, Product},
+};
 use crate::rewrite::{Context, Decline, Replacement, Rewrite};
-use ir::{DType, Func, NodeId, Op, ValueId};
+use ir::{DType, Dim, Dims, Func, Layout, NodeId, Op, TypeError, ValueId};
 
-/// `silu_mul(matmul(x, wg), matmul(x, wu))` becomes
-/// `matmul_silu_mul(x, interleave(wg, wu) {block})`, the block being the target's.
+/// `silu_mul(product(x, wg), product(x, wu))` becomes `silu_mul_pairs(product(x, interleave(wg,
+/// wu)))` for every kind of product, with the scales of the weights and with biases (`add_bias`,
+/// `expert_bias`) on both sides; so does `swiglu_clamped`. The block is the target's.
 ///
-/// Both products must be f32, which is what the fused kernel activates, and have no other reader;
-/// both weights must be constant, so that they are interleaved when compiling, and read nowhere
-/// else, so that they are not stored twice.
+/// Both products must be f32, which is what is activated, and have no other reader; what is
+/// interleaved must be constant, so that this is done when compiling, and read nowhere else, so
+/// that it is not stored twice.
 pub(crate) struct FuseGateUp;
 
 impl Rewrite for FuseGateUp {
@@ -28,60 +32,187 @@ impl Rewrite for FuseGateUp {
         context: &Context<'_>,
     ) -> Result<Replacement, Decline> {
         let node = &func.nodes[root];
-        let (&Op::SiluMul { out }, &[gate, up]) = (&node.op, &node.args[..]) else {
+        let activation = Activation::of(&node.op).ok_or(Decline::NoMatch)?;
+        let &[gate, up] = &node.args[..] else { return Err(Decline::NoMatch) };
+        let (gate, up) = (Side::of(func, gate)?, Side::of(func, up)?);
+        if func.nodes[gate.node].op != func.nodes[up.node].op || gate.bias_op != up.bias_op {
             return Err(Decline::NoMatch);
-        };
-        let (x, gate_weight, gate_out) = product(func, gate)?;
-        let (other_x, up_weight, up_out) = product(func, up)?;
-        kernel(context.target, "matmul_silu_mul")?;
+        }
+        kernel(context.target, activation.mnemonic())?;
         let block = context.target.gate_up_block.ok_or(Decline::Guard {
             code: "no-block",
             why: "the target does not say how gate and up rows alternate",
         })?;
-        guard(x == other_x, "other-input", "gate and up multiply different inputs")?;
-        guard(
-            gate_out == DType::F32 && up_out == DType::F32,
-            "not-f32",
-            "a product is rounded before the activation",
-        )?;
-        guard(
-            func.uses(gate) == 1 && func.uses(up) == 1,
-            "other-reader",
-            "a product has another reader",
-        )?;
-        for weight in [gate_weight, up_weight] {
-            guard(
-                func.is_const(weight),
-                "weight-not-constant",
-                "a weight is computed at run time",
-            )?;
-            guard(func.uses(weight) == 1, "shared-weight", "a weight has another reader")?;
+        let inputs = |side: &Side| side.product.inputs(func, side.node).to_vec();
+        guard(inputs(&gate) == inputs(&up), "other-input", "gate and up multiply other inputs")?;
+        guard(gate.ids == up.ids, "other-input", "biases of gate and up are of other experts")?;
+        let in_f32 = gate.product.out == DType::F32;
+        guard(in_f32, "not-f32", "the products are rounded before the activation")?;
+        let read_here = |side: &Side| side.values.iter().all(|&v| func.uses(v) == 1);
+        guard(read_here(&gate) && read_here(&up), "other-reader", "a product has another reader")?;
+        for (part, [a, b]) in pairs(func, &gate, &up) {
+            check(func, part, [a, b], block)?;
         }
-        let (gate_ty, up_ty) = (&func.values[gate_weight].ty, &func.values[up_weight].ty);
-        guard(gate_ty == up_ty, "other-type", "gate and up weights differ in type")?;
-        let whole_blocks =
-            gate_ty.dims[0].as_const().is_some_and(|rows| rows.is_multiple_of(block));
-        guard(whole_blocks, "ragged-rows", "the rows are no multiple of the target's block")?;
-
-        let name = format!("{}.weight", func.values[node.outs[0]].name);
-        let weight = func
-            .create(Op::Interleave { block }, &[gate_weight, up_weight], &name)
-            .map_err(|_| Decline::NoMatch)?;
-        let operands = [x, func.nodes[weight].outs[0]];
-        let fused = func
-            .create(Op::MatmulSiluMul { block, out }, &operands, "")
-            .map_err(|_| Decline::NoMatch)?;
-        let mut replacement = Replacement::node(func, root, fused);
-        replacement.nodes.insert(0, weight);
-        Ok(replacement)
+        build(func, root, (&gate, &up), activation, block).map_err(|_| Decline::NoMatch)
     }
 }
 
-/// Input, weight and element type of the matrix product that computes `value`.
-fn product(func: &Func, value: ValueId) -> Result<(ValueId, ValueId, DType), Decline> {
-    let (_, node) = producer(func, value)?;
-    match (&node.op, &node.args[..]) {
-        (&Op::Matmul { out }, &[x, weight]) => Ok((x, weight, out)),
-        _ => Err(Decline::NoMatch),
+/// What becomes of gate and up.
+#[derive(Clone, Copy)]
+enum Activation {
+    SiluMul { out: DType },
+    SwigluClamped { alpha: f32, limit: f32, out: DType },
+}
+
+impl Activation {
+    fn of(op: &Op) -> Option<Self> {
+        match *op {
+            Op::SiluMul { out } => Some(Self::SiluMul { out }),
+            Op::SwigluClamped { alpha, limit, out } => {
+                Some(Self::SwigluClamped { alpha, limit, out })
+            }
+            _ => None,
+        }
+    }
+
+    /// The op on the columns of one product.
+    fn pairs(self, block: u64) -> Op {
+        match self {
+            Self::SiluMul { out } => Op::SiluMulPairs { block, out },
+            Self::SwigluClamped { alpha, limit, out } => {
+                Op::SwigluClampedPairs { block, alpha, limit, out }
+            }
+        }
+    }
+
+    fn mnemonic(self) -> &'static str {
+        self.pairs(1).mnemonic()
+    }
+}
+
+/// A product on its way to the activation.
+struct Side {
+    node: NodeId,
+    product: Product,
+    bias_op: Option<Op>,
+    /// Experts that an `expert_bias` is of.
+    ids: Option<ValueId>,
+    bias: Option<ValueId>,
+    /// The product, and the sum with its bias.
+    values: Vec<ValueId>,
+}
+
+impl Side {
+    fn of(func: &Func, value: ValueId) -> Result<Self, Decline> {
+        let (mut node, outer) = producer(func, value)?;
+        let mut values = vec![value];
+        let (bias_op, ids, bias) = match (&outer.op, &outer.args[..]) {
+            (Op::AddBias {}, &[_, bias]) => (Some(outer.op.clone()), None, Some(bias)),
+            (Op::ExpertBias {}, &[_, ids, bias]) => (Some(outer.op.clone()), Some(ids), Some(bias)),
+            _ => (None, None, None),
+        };
+        if bias.is_some() {
+            values.push(outer.args[0]);
+            (node, _) = producer(func, outer.args[0])?;
+        }
+        let product = Product::of(&func.nodes[node].op).ok_or(Decline::NoMatch)?;
+        Ok(Self { node, product, bias_op, ids, bias, values })
+    }
+}
+
+/// Constants of both sides, one by one, the weight first and a bias last.
+fn pairs(func: &Func, gate: &Side, up: &Side) -> Vec<(Part, [ValueId; 2])> {
+    let constants = |side: &Side| side.product.constants(func, side.node).to_vec();
+    let both = constants(gate).into_iter().zip(constants(up));
+    let mut pairs: Vec<_> =
+        gate.product.parts.iter().zip(both).map(|(&part, (a, b))| (part, [a, b])).collect();
+    if let (Some(a), Some(b)) = (gate.bias, up.bias) {
+        pairs.push((Part { name: "bias", vector: true }, [a, b]));
+    }
+    pairs
+}
+
+/// Whether constants can be interleaved.
+fn check(func: &Func, part: Part, both: [ValueId; 2], block: u64) -> Result<(), Decline> {
+    for constant in both {
+        guard(
+            func.is_const(constant),
+            "weight-not-constant",
+            "a weight or bias is computed at run time",
+        )?;
+        let once = func.uses(constant) == 1;
+        guard(once || part.name != "weight", "shared-weight", "a weight has another reader")?;
+    }
+    let [gate, up] = both.map(|v| &func.values[v].ty);
+    guard(gate == up, "other-type", "constants of gate and up differ in type")?;
+    if gate.layout != Layout::Nd {
+        return Err(Decline::NoMatch);
+    }
+    let rows = gate.dims.iter().rev().nth(usize::from(!part.vector)).and_then(Dim::as_const);
+    let whole_blocks = rows.is_some_and(|rows| rows.is_multiple_of(block));
+    guard(whole_blocks, "ragged-rows", "the rows are no multiple of the target's block")
+}
+
+fn build(
+    func: &mut Func,
+    root: NodeId,
+    (gate, up): (&Side, &Side),
+    activation: Activation,
+    block: u64,
+) -> Result<Replacement, TypeError> {
+    let name = func.values[func.nodes[root].outs[0]].name.clone();
+    let mut operands = gate.product.inputs(func, gate.node).to_vec();
+    let (op, parts) = (func.nodes[gate.node].op.clone(), pairs(func, gate, up));
+    let mut new = New { func, nodes: Vec::new() };
+    for (part, both) in parts {
+        operands.push(new.interleaved(part, both, block, &format!("{name}.{}", part.name))?);
+    }
+    let bias = gate.bias.and_then(|_| operands.pop());
+    let mut value = new.append(op, &operands, &format!("{name}.pairs"))?;
+    if let (Some(op), Some(bias)) = (&gate.bias_op, bias) {
+        let args: Vec<ValueId> = [value].into_iter().chain(gate.ids).chain([bias]).collect();
+        value = new.append(op.clone(), &args, &format!("{name}.biased"))?;
+    }
+    new.append(activation.pairs(block), &[value], "")?;
+    let New { func, nodes } = new;
+    let last = *nodes.last().expect("the activation was made");
+    Ok(Replacement { nodes, ..Replacement::node(func, root, last) })
+}
+
+/// Nodes in the making.
+struct New<'a> {
+    func: &'a mut Func,
+    nodes: Vec<NodeId>,
+}
+
+impl New<'_> {
+    fn append(&mut self, op: Op, args: &[ValueId], name: &str) -> Result<ValueId, TypeError> {
+        let node = self.func.create(op, args, name)?;
+        self.nodes.push(node);
+        Ok(self.func.nodes[node].outs[0])
+    }
+
+    /// The outputs of two constants in alternating blocks.
+    fn interleaved(
+        &mut self,
+        part: Part,
+        both: [ValueId; 2],
+        block: u64,
+        name: &str,
+    ) -> Result<ValueId, TypeError> {
+        if !part.vector {
+            return self.append(Op::Interleave { block }, &both, name);
+        }
+        let mut dims = self.func.values[both[0]].ty.dims.clone();
+        dims.push(Dim::Const(1));
+        let [gate, up] = ["gate", "up"].map(|side| format!("{name}.{side}"));
+        let column = Op::Reshape { dims: Dims(dims) };
+        let gate = self.append(column.clone(), &both[..1], &gate)?;
+        let up = self.append(column, &both[1..], &up)?;
+        let columns = format!("{name}.column");
+        let columns = self.append(Op::Interleave { block }, &[gate, up], &columns)?;
+        let mut dims = self.func.values[columns].ty.dims.clone();
+        dims.pop();
+        self.append(Op::Reshape { dims: Dims(dims) }, &[columns], name)
     }
 }

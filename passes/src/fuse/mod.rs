@@ -2,19 +2,20 @@
 
 mod add_rms_norm;
 mod dequantize;
+mod epilogues;
 mod gate_up;
-mod matmul_argmax;
-mod matmul_bias;
 mod mla_preprocess;
+mod moe;
+mod product;
 mod qkv;
 mod silu_mul;
 
 pub(crate) use add_rms_norm::fuse_add_rms_norm;
 pub(crate) use dequantize::FuseDequantize;
+pub(crate) use epilogues::FuseEpilogues;
 pub(crate) use gate_up::FuseGateUp;
-pub(crate) use matmul_argmax::fuse_matmul_argmax;
-pub(crate) use matmul_bias::fuse_matmul_bias;
 pub(crate) use mla_preprocess::FuseMlaPreprocess;
+pub(crate) use moe::FuseMoe;
 pub(crate) use qkv::FuseQkv;
 pub(crate) use silu_mul::fuse_silu_mul;
 

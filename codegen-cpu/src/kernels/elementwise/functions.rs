@@ -25,6 +25,13 @@ pub(crate) struct SwigluClamped {
     limit: f32,
 }
 
+impl SwigluClamped {
+    /// With these factors.
+    pub(crate) fn new(alpha: f32, limit: f32) -> Self {
+        Self { alpha, limit }
+    }
+}
+
 impl Unary for Identity {
     fn bind(_: &mut Binder<'_>) -> Result<Self, String> {
         Ok(Self)

@@ -1,6 +1,6 @@
 //! Kernels that compute each element from the elements at its place.
 
-use super::bind::{Binder, Kernel, Rows};
+use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::simd::{LANES, Simd};
 use super::worker::Worker;
@@ -121,6 +121,53 @@ impl<O: Element, F: Binary> Kernel for Zip<O, F> {
     unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
         // SAFETY: as the caller's.
         unsafe { self.share::<S>(worker) }
+    }
+}
+
+/// `silu_mul_pairs_{out}`, `swiglu_clamped_pairs_{out}`: columns of `x` are 32 of the first side,
+/// then 32 of the second, as a product of a panel with rows of both gives them.
+pub(crate) struct Pairs<O, F> {
+    rows: usize,
+    n: usize,
+    x: Rows<f32>,
+    out: Rows<O>,
+    function: F,
+}
+
+/// Columns of a side that lie together.
+const BLOCK: usize = 32;
+
+impl<O: Element, F: Binary> Kernel for Pairs<O, F> {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let (rows, n) = (b.count("rows")?, b.count("n")?);
+        if !n.is_multiple_of(BLOCK) {
+            return Err(format!("`n` is {n}, expected a multiple of {BLOCK}"));
+        }
+        let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
+        Ok(Self {
+            rows,
+            n,
+            function: F::bind(b)?,
+            x: b.input("x", rows, product(&[2, n])?, x_stride)?,
+            out: b.output("out", rows, n, out_stride)?,
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        let (rows, columns) = worker.share_matrix(self.rows, self.n);
+        for r in rows {
+            // SAFETY: rows and columns are inside what was bound, twice as many in `x`; blocks are
+            // whole, and shares are blocks.
+            unsafe {
+                let (x, out) = (self.x.row(r), self.out.row(r));
+                for i in columns.clone().step_by(LANES) {
+                    let x = x.add(i / BLOCK * 2 * BLOCK + i % BLOCK);
+                    let (a, b) = (S::load(x), S::load(x.add(BLOCK)));
+                    O::store::<S>(out.add(i), self.function.apply::<S>(a, b));
+                }
+            }
+        }
     }
 }
 

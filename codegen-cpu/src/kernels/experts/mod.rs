@@ -10,6 +10,6 @@ pub(crate) use route::{Biased, Route, Unbiased};
 
 /// The expert that `id` names; an id outside `0..experts` counts as the nearest one.
 #[inline(always)]
-fn expert(id: i32, experts: usize) -> usize {
+pub(super) fn expert(id: i32, experts: usize) -> usize {
     usize::try_from(id).unwrap_or(0).min(experts - 1)
 }

@@ -6,20 +6,18 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod epilogue;
 mod tile;
 #[cfg(target_arch = "x86_64")]
 mod tiled;
 
-pub(crate) use epilogue::{Argmax, Bias, Epilogue, GateUp, Store};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tiled::Tiled;
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
+use super::epilogue::{End, Plan, Sizes};
 use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
-pub(crate) use epilogue::Sizes;
 use half::bf16;
 pub(crate) use tile::{Ahead, PairDot, Plain, Product, WIDTH, Widening};
 use tile::{Block, widen};
@@ -47,31 +45,31 @@ impl Weight for bf16 {
     const GROUP: usize = 2;
 }
 
-/// `matmul_*`: the epilogue says which.
-pub(crate) struct Matmul<W, E> {
+/// `matmul_*`.
+pub(crate) struct Matmul<W> {
     rows: usize,
     k: usize,
     panels: usize,
     x: Rows<W>,
     weight: Rows<W>,
-    epilogue: E,
+    end: End,
 }
 
-impl<W: Weight, E: Epilogue> Kernel for Matmul<W, E> {
+impl<W: Weight> Kernel for Matmul<W> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n, k) = (b.count("T")?, b.positive("N")?, b.positive("K")?);
-        let x_stride = b.count("x stride")?;
-        let out_stride = if E::STRIDED { b.count("out stride")? } else { n };
-        let weight_rows = E::weight_rows(n)?;
-        let panels = weight_rows.div_ceil(WIDTH);
+        let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
+        let plan = Plan::bind(b)?;
+        let panels = n.div_ceil(WIDTH);
         let padded = k.checked_next_multiple_of(W::GROUP).ok_or("`K` is too large")?;
         let len = product(&[panels, WIDTH, padded])?;
         // What `scratch` will ask for.
         product(&[rows, padded + WIDTH, size_of::<f32>()])?;
         let x = b.input("x", rows, k, x_stride)?;
         let weight = b.input("weight", 1, len, len)?;
-        let epilogue = E::bind(b, &Sizes { rows, n, out_stride })?;
-        Ok(Self { rows, k, panels, x, weight, epilogue })
+        let sizes = Sizes { rows, n, experts: 1, out_stride, integers: false };
+        let end = plan.end(b, &sizes)?;
+        Ok(Self { rows, k, panels, x, weight, end })
     }
 
     fn scratch<S: Simd>(&self) -> Scratch {
@@ -102,21 +100,21 @@ impl<W: Weight, E: Epilogue> Kernel for Matmul<W, E> {
                     self.panels::<S, Widening>(worker, x, self.staged_stride(), false);
                 }
             }
-            self.epilogue.finish(worker);
+            self.end.finish(worker);
         }
     }
 }
 
-impl<W: Weight, E: Epilogue> Matmul<W, E> {
+impl<W: Weight> Matmul<W> {
     /// The product of buffers that were bound: `rows` of `k` inputs, and weights for `n` outputs.
     pub(crate) fn of(
         rows: usize,
         (n, k): (usize, usize),
         x: Rows<W>,
         weight: Rows<W>,
-        epilogue: E,
+        end: End,
     ) -> Self {
-        Self { rows, k, panels: n.div_ceil(WIDTH), x, weight, epilogue }
+        Self { rows, k, panels: n.div_ceil(WIDTH), x, weight, end }
     }
 
     /// Elements between staged rows: no multiple of a page, so that rows do not share cache sets.
@@ -209,7 +207,7 @@ impl<W: Weight, E: Epilogue> Matmul<W, E> {
                     }
                 }
                 for row in 0..self.rows {
-                    self.epilogue.store::<S>(row, panel, sums.add(row * WIDTH));
+                    self.end.store::<S>(row, panel, sums.add(row * WIDTH));
                 }
             }
         }

@@ -8,7 +8,6 @@
 //! panels does.
 
 use super::amx::{STEP, STEP_BYTES, STEP_GROUPS, STEP_LINES, Steps, TILE_ROWS, Tiles};
-use super::epilogue::Epilogue;
 use super::tile::{Ahead, GROUP_BYTES, WIDTH};
 use super::{Matmul, ROWS_TO_STAGE_ALONE};
 use crate::kernels::bind::{Binder, Kernel};
@@ -24,15 +23,15 @@ const GROUP_SUMS: usize = 512 << 10;
 const AHEAD_BYTES: usize = 2 * STEP_BYTES;
 
 /// [`Matmul`] with bf16 weights on a machine with AMX.
-pub(crate) struct Tiled<E>(Matmul<bf16, E>);
+pub(crate) struct Tiled(Matmul<bf16>);
 
-impl<E> From<Matmul<bf16, E>> for Tiled<E> {
-    fn from(product: Matmul<bf16, E>) -> Self {
+impl From<Matmul<bf16>> for Tiled {
+    fn from(product: Matmul<bf16>) -> Self {
         Self(product)
     }
 }
 
-impl<E: Epilogue> Kernel for Tiled<E> {
+impl Kernel for Tiled {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         Matmul::bind(b).map(Self)
     }
@@ -59,12 +58,12 @@ impl<E: Epilogue> Kernel for Tiled<E> {
             } else {
                 self.panels::<S>(worker, self.0.x.row(0), self.0.x.stride());
             }
-            self.0.epilogue.finish(worker);
+            self.0.end.finish(worker);
         }
     }
 }
 
-impl<E: Epilogue> Tiled<E> {
+impl Tiled {
     /// Whether rows of inputs are no whole number of steps.
     fn must_stage(&self) -> bool {
         !self.0.k.is_multiple_of(STEP)
@@ -165,7 +164,7 @@ impl<E: Epilogue> Tiled<E> {
                     }
                     for row in 0..self.0.rows {
                         let sums = sums(panel).add(cut.sum_row(row) * WIDTH);
-                        self.0.epilogue.store::<S>(row, panel, sums);
+                        self.0.end.store::<S>(row, panel, sums);
                     }
                 }
             }

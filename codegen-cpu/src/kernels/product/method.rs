@@ -1,11 +1,9 @@
 //! Which inputs meet which weights, and by which inner product on which machine.
 
 use super::codes::{Bf16, Code, F32, Fp8, I4, I8, IntCode, MxFp4, PairCode};
-use super::epilogue::{BiasScale, Plain};
 use super::fold::{E8m0, F32Scale, Fold, Scaled, Whole};
 use super::inner::{Floats, Inner, Ints, Pairs};
 use super::inputs::{Fp8Input, Stage};
-use crate::kernels::matmul::Epilogue;
 use crate::kernels::simd::Simd;
 use half::bf16;
 use std::marker::PhantomData;
@@ -38,8 +36,8 @@ pub(crate) trait Method: Send + Sync + 'static {
     const PER_WORD: usize;
     /// What becomes of the sums of groups.
     type Fold: Fold;
-    /// What becomes of finished sums.
-    type End: Epilogue;
+    /// Whether finished sums are integers.
+    const INTEGERS: bool = false;
     /// Scales of the inputs.
     const X_SCALES: XScales = XScales::None;
     /// The most elements of a group.
@@ -67,7 +65,6 @@ impl Method for Float<f32> {
     type X = f32;
     const PER_WORD: usize = F32::PER_WORD;
     type Fold = Whole;
-    type End = Plain;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<f32>) {
@@ -80,7 +77,6 @@ impl Method for Float<bf16> {
     type X = bf16;
     const PER_WORD: usize = Bf16::PER_WORD;
     type Fold = Whole;
-    type End = Plain;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<bf16>) {
@@ -98,7 +94,6 @@ impl<C: IntCode> Method for Integer<C> {
     type X = i8;
     const PER_WORD: usize = C::PER_WORD;
     type Fold = Scaled<F32Scale, false>;
-    type End = Plain;
     const X_SCALES: XScales = XScales::Last;
     const LONGEST: usize = LONGEST_EXACT;
 
@@ -113,7 +108,7 @@ impl Method for Exact {
     type X = i8;
     const PER_WORD: usize = I8::PER_WORD;
     type Fold = Whole;
-    type End = BiasScale;
+    const INTEGERS: bool = true;
     const LONGEST: usize = LONGEST_EXACT;
 
     #[inline(always)]
@@ -127,7 +122,6 @@ impl Method for Fp8Fp8 {
     type X = Fp8Input;
     const PER_WORD: usize = Fp8::PER_WORD;
     type Fold = Scaled<F32Scale, true>;
-    type End = Plain;
     const X_SCALES: XScales = XScales::Each;
 
     #[inline(always)]
@@ -160,7 +154,6 @@ impl<C: Coding> Method for Coded<C, f32> {
     type X = f32;
     const PER_WORD: usize = C::PER_WORD;
     type Fold = Scaled<C::Scale, false>;
-    type End = Plain;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<f32>) {
@@ -173,7 +166,6 @@ impl<C: Coding + PairCode> Method for Coded<C, bf16> {
     type X = bf16;
     const PER_WORD: usize = C::PER_WORD;
     type Fold = Scaled<C::Scale, false>;
-    type End = Plain;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<bf16>) {
@@ -189,7 +181,6 @@ impl Method for CodedBytes {
     type X = bf16;
     const PER_WORD: usize = I8::PER_WORD;
     type Fold = Scaled<F32Scale, false>;
-    type End = Plain;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<bf16>) {

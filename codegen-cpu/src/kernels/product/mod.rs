@@ -7,7 +7,6 @@
 
 mod codes;
 mod company;
-mod epilogue;
 mod fold;
 mod inner;
 mod inputs;
@@ -19,7 +18,8 @@ pub(crate) use codes::{Fp8, I4, I8, MxFp4};
 pub(crate) use method::{Coded, CodedBytes, Exact, Float, Fp8Fp8, Integer};
 
 use super::bind::{Binder, Kernel, Rows, product};
-use super::matmul::{Epilogue, Sizes, WIDTH};
+use super::epilogue::{End, Plan, Sizes};
+use super::matmul::WIDTH;
 use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
 use company::{Company, Gathering, Lists, Meeting, Seen};
@@ -49,7 +49,7 @@ pub(crate) struct Product<M: Method> {
     weight: Rows<u32>,
     scales: Option<Rows<u32>>,
     gathering: Gathering,
-    epilogue: M::End,
+    end: End,
 }
 
 impl<M: Method> Kernel for Product<M> {
@@ -61,6 +61,7 @@ impl<M: Method> Kernel for Product<M> {
         let group = if scaled { b.positive("group")? } else { k }.min(k);
         let each = if M::X_SCALES == XScales::None { 0 } else { b.positive("x groups")? };
         let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
+        let plan = Plan::bind(b)?;
         let (groups, words) = (k.div_ceil(group), k.div_ceil(M::PER_WORD));
         if groups > 1 && !group.is_multiple_of(M::PER_WORD) {
             return Err(format!("`group` is {group}, expected a multiple of {}", M::PER_WORD));
@@ -71,7 +72,7 @@ impl<M: Method> Kernel for Product<M> {
         if each > 1 && (M::X_SCALES == XScales::Last || each != groups) {
             return Err(format!("`x groups` is {each}, expected one for each row or group"));
         }
-        let panels = M::End::weight_rows(n)?.div_ceil(WIDTH);
+        let panels = n.div_ceil(WIDTH);
         let len = product(&[experts, panels, words, WIDTH])?;
         // What `scratch` will ask for.
         product(&[inputs.max(outputs), k.next_multiple_of(8) + 2 * WIDTH, 8])?;
@@ -90,7 +91,8 @@ impl<M: Method> Kernel for Product<M> {
         } else {
             None
         };
-        let epilogue = M::End::bind(b, &Sizes { rows: outputs, n, out_stride })?;
+        let integers = M::INTEGERS;
+        let end = plan.end(b, &Sizes { rows: outputs, n, experts, out_stride, integers })?;
         let group = if groups == 1 { words } else { group / M::PER_WORD };
         Ok(Self {
             company,
@@ -104,7 +106,7 @@ impl<M: Method> Kernel for Product<M> {
             weight,
             scales,
             gathering,
-            epilogue,
+            end,
         })
     }
 
@@ -127,7 +129,7 @@ impl<M: Method> Kernel for Product<M> {
                 unsafe {
                     let inputs = self.0.stage::<P>(self.1);
                     self.0.meet::<S, P>(self.1, &inputs);
-                    self.0.epilogue.finish(self.1);
+                    self.0.end.finish(self.1);
                 }
             }
         }
@@ -288,7 +290,7 @@ impl<M: Method> Product<M> {
             for place in self.gathering.alone().into_iter().flatten() {
                 if let Some(row) = self.gathering.at(place) {
                     for panel in worker.share(self.panels) {
-                        self.epilogue.store::<S>(row, panel, zeros.as_ptr());
+                        self.end.store::<S>(row, panel, zeros.as_ptr());
                     }
                 }
             }
@@ -309,7 +311,7 @@ impl<M: Method> Product<M> {
                     S::store(sums.add(i), S::mul(S::load(sums.add(i)), scale));
                 }
             }
-            self.epilogue.store::<S>(result as usize, panel, sums);
+            self.end.store::<S>(result as usize, panel, sums);
         }
     }
 }

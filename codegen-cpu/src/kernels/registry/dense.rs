@@ -1,39 +1,18 @@
 //! What dense decoders are made of.
 
-#[cfg(target_arch = "x86_64")]
-use super::compiled;
 use super::{Table, choose};
-use crate::device::InstructionSet;
 use crate::kernels::attention::Attention;
-use crate::kernels::bind::{Binder, Run};
 use crate::kernels::concat::{Concat, Slice};
 use crate::kernels::elementwise::{
-    Add, AddBias, AddScalar, Identity, Map, Mul, ScaleRows, Sigmoid, Silu, SiluMul, SwigluClamped,
-    Zip,
+    Add, AddBias, AddScalar, Identity, Map, Mul, Pairs, ScaleRows, Sigmoid, Silu, SiluMul,
+    SwigluClamped, Zip,
 };
 use crate::kernels::l2_norm::L2Norm;
-#[cfg(target_arch = "x86_64")]
-use crate::kernels::matmul::Tiled;
-use crate::kernels::matmul::{self, Bias, Epilogue, GateUp, Matmul, Store};
 use crate::kernels::norm::{AddRmsNorm, RmsNorm};
 use crate::kernels::rope::{RopeTable, Rotary};
 use crate::kernels::rows::{Copy, Embed, GatherRows, Nd, Paneled, StoreRows};
-#[cfg(target_arch = "x86_64")]
-use crate::kernels::simd::Avx512;
 use crate::kernels::{argmax, kv::KvWrite};
 use half::bf16;
-
-/// Products with bf16 weights; AMX has an instruction for these alone.
-fn bf16_matmul<E: Epilogue>(
-    set: InstructionSet,
-    b: &mut Binder<'_>,
-) -> Result<Box<dyn Run>, String> {
-    #[cfg(target_arch = "x86_64")]
-    if set == InstructionSet::Avx512Amx {
-        return compiled::<Tiled<E>, Avx512>(b);
-    }
-    choose::<Matmul<bf16, E>>(set, b)
-}
 
 pub(super) const KERNELS: Table = &[
     ("embed_nd_f32_f32", choose::<Embed<Nd, f32, f32>>),
@@ -69,6 +48,10 @@ pub(super) const KERNELS: Table = &[
     ("silu_mul_bf16", choose::<Zip<bf16, SiluMul>>),
     ("swiglu_clamped_f32", choose::<Zip<f32, SwigluClamped>>),
     ("swiglu_clamped_bf16", choose::<Zip<bf16, SwigluClamped>>),
+    ("silu_mul_pairs_f32", choose::<Pairs<f32, SiluMul>>),
+    ("silu_mul_pairs_bf16", choose::<Pairs<bf16, SiluMul>>),
+    ("swiglu_clamped_pairs_f32", choose::<Pairs<f32, SwigluClamped>>),
+    ("swiglu_clamped_pairs_bf16", choose::<Pairs<bf16, SwigluClamped>>),
     ("l2_norm_f32", choose::<L2Norm>),
     ("rms_norm_f32_f32", choose::<RmsNorm<f32, f32>>),
     ("rms_norm_f32_bf16", choose::<RmsNorm<f32, bf16>>),
@@ -76,20 +59,6 @@ pub(super) const KERNELS: Table = &[
     ("rms_norm_bf16_bf16", choose::<RmsNorm<bf16, bf16>>),
     ("add_rms_norm_f32", choose::<AddRmsNorm<f32>>),
     ("add_rms_norm_bf16", choose::<AddRmsNorm<bf16>>),
-    ("matmul_f32_f32", choose::<Matmul<f32, Store<f32>>>),
-    ("matmul_f32_bf16", choose::<Matmul<f32, Store<bf16>>>),
-    ("matmul_bf16_f32", bf16_matmul::<Store<f32>>),
-    ("matmul_bf16_bf16", bf16_matmul::<Store<bf16>>),
-    ("matmul_bias_f32_f32", choose::<Matmul<f32, Bias<f32>>>),
-    ("matmul_bias_f32_bf16", choose::<Matmul<f32, Bias<bf16>>>),
-    ("matmul_bias_bf16_f32", bf16_matmul::<Bias<f32>>),
-    ("matmul_bias_bf16_bf16", bf16_matmul::<Bias<bf16>>),
-    ("matmul_silu_mul_f32_f32", choose::<Matmul<f32, GateUp<f32>>>),
-    ("matmul_silu_mul_f32_bf16", choose::<Matmul<f32, GateUp<bf16>>>),
-    ("matmul_silu_mul_bf16_f32", bf16_matmul::<GateUp<f32>>),
-    ("matmul_silu_mul_bf16_bf16", bf16_matmul::<GateUp<bf16>>),
-    ("matmul_argmax_f32", choose::<Matmul<f32, matmul::Argmax>>),
-    ("matmul_argmax_bf16", bf16_matmul::<matmul::Argmax>),
     ("argmax_f32", choose::<argmax::Argmax>),
     ("rope_table", choose::<RopeTable>),
     ("rotary_f32", choose::<Rotary>),

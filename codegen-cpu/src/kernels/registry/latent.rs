@@ -6,29 +6,25 @@ use super::{Table, choose};
 use crate::device::InstructionSet;
 use crate::kernels::attention::SinkAttention;
 use crate::kernels::bind::{Binder, Run};
-use crate::kernels::element::Element;
 use crate::kernels::head_matmul::HeadMatmul;
 use crate::kernels::latent::{All, LatentAttention, PagedWrite, SelectKeys, Selected};
 use crate::kernels::layer_norm::LayerNorm;
+use crate::kernels::matmul::Matmul;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::matmul::Tiled;
-use crate::kernels::matmul::{Matmul, Store};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::Avx512;
 use half::bf16;
 
-type HeadProduct<W, O> = HeadMatmul<W, O, Matmul<W, Store<O>>>;
+type HeadProduct<W> = HeadMatmul<W, Matmul<W>>;
 
 /// Per-head products with bf16 weights; AMX has an instruction for these alone.
-fn bf16_head_matmul<O: Element>(
-    set: InstructionSet,
-    b: &mut Binder<'_>,
-) -> Result<Box<dyn Run>, String> {
+fn bf16_head_matmul(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
     #[cfg(target_arch = "x86_64")]
     if set == InstructionSet::Avx512Amx {
-        return compiled::<HeadMatmul<bf16, O, Tiled<Store<O>>>, Avx512>(b);
+        return compiled::<HeadMatmul<bf16, Tiled>, Avx512>(b);
     }
-    choose::<HeadProduct<bf16, O>>(set, b)
+    choose::<HeadProduct<bf16>>(set, b)
 }
 
 pub(super) const KERNELS: Table = &[
@@ -36,10 +32,10 @@ pub(super) const KERNELS: Table = &[
     ("layer_norm_f32_bf16", choose::<LayerNorm<f32, bf16>>),
     ("layer_norm_bf16_f32", choose::<LayerNorm<bf16, f32>>),
     ("layer_norm_bf16_bf16", choose::<LayerNorm<bf16, bf16>>),
-    ("head_matmul_f32_f32", choose::<HeadProduct<f32, f32>>),
-    ("head_matmul_f32_bf16", choose::<HeadProduct<f32, bf16>>),
-    ("head_matmul_bf16_f32", bf16_head_matmul::<f32>),
-    ("head_matmul_bf16_bf16", bf16_head_matmul::<bf16>),
+    ("head_matmul_f32_f32", choose::<HeadProduct<f32>>),
+    ("head_matmul_f32_bf16", choose::<HeadProduct<f32>>),
+    ("head_matmul_bf16_f32", bf16_head_matmul),
+    ("head_matmul_bf16_bf16", bf16_head_matmul),
     ("sink_attention_f32_f32", choose::<SinkAttention<f32, f32>>),
     ("sink_attention_f32_bf16", choose::<SinkAttention<f32, bf16>>),
     ("sink_attention_bf16_f32", choose::<SinkAttention<bf16, f32>>),

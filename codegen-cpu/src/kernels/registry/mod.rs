@@ -27,25 +27,24 @@ const TABLES: [Table; 6] = [
     recurrent::KERNELS,
 ];
 
-fn entries() -> impl Iterator<Item = &'static (&'static str, Bind)> {
-    TABLES.into_iter().flatten()
-}
-
 /// Binds the call `name`; `None` when there is no such kernel.
 pub(crate) fn bind(
     set: InstructionSet,
     name: &str,
     binder: &mut Binder<'_>,
 ) -> Option<Result<Box<dyn Run>, String>> {
-    entries().find(|(known, _)| *known == name).map(|(known, bind)| {
-        binder.call(known);
-        bind(set, binder)
-    })
+    let (name, linear, tables) = match name.strip_prefix("linear_") {
+        Some(product) => (product, true, &[product::KERNELS][..]),
+        None => (name, false, &TABLES[..]),
+    };
+    let (known, bind) = tables.iter().copied().flatten().find(|(known, _)| *known == name)?;
+    binder.call(known, linear);
+    Some(bind(set, binder))
 }
 
-/// Every kernel name.
+/// Every kernel name, products without `linear_`.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    entries().map(|(name, _)| *name)
+    TABLES.into_iter().flatten().map(|(name, _)| *name)
 }
 
 #[cfg(target_arch = "x86_64")]

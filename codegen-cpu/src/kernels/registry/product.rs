@@ -1,12 +1,35 @@
-//! Products of coded weights, and of one of several weights for each row.
+//! Matrix products, of coded weights and of one of several weights for each row too. Each has a
+//! `linear_*` with an end of its own.
 
+#[cfg(target_arch = "x86_64")]
+use super::compiled;
 use super::{Table, choose};
+use crate::device::InstructionSet;
+use crate::kernels::bind::{Binder, Run};
+use crate::kernels::matmul::Matmul;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::matmul::Tiled;
 use crate::kernels::product::{
     Coded, CodedBytes, Exact, Float, Fp8, Fp8Fp8, I4, I8, Integer, MxFp4, Product,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::simd::Avx512;
 use half::bf16;
 
+/// Products with bf16 weights; AMX has an instruction for these alone.
+fn bf16_matmul(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
+    #[cfg(target_arch = "x86_64")]
+    if set == InstructionSet::Avx512Amx {
+        return compiled::<Tiled, Avx512>(b);
+    }
+    choose::<Matmul<bf16>>(set, b)
+}
+
 pub(super) const KERNELS: Table = &[
+    ("matmul_f32_f32", choose::<Matmul<f32>>),
+    ("matmul_f32_bf16", choose::<Matmul<f32>>),
+    ("matmul_bf16_f32", bf16_matmul),
+    ("matmul_bf16_bf16", bf16_matmul),
     ("quant_matmul_i8_f32", choose::<Product<Integer<I8>>>),
     ("quant_matmul_i8_bf16", choose::<Product<Integer<I8>>>),
     ("quant_matmul_i4_f32", choose::<Product<Integer<I4>>>),

@@ -1,9 +1,9 @@
 //! What dense decoders are made of.
 
-use super::{Call, float, is, is_f32, matmul, rows_of, stride};
+use super::{Call, float, is, is_f32, rows_of, stride};
+use crate::target::GATE_UP_BLOCK;
 use compiler::{Arg, Lowered, Operand};
 use ir::{DType, Layout, Op};
-use tensor::layout::Panels;
 
 pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Option<Lowered> {
     let call = Call::new(operands.len(), results.len());
@@ -101,31 +101,21 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
                 .float(*eps)
                 .named(format!("add_rms_norm_{}", float(normed)?))
         }
+        // Half a panel is what a product of pairs alternates by.
+        (Op::SiluMulPairs { block: GATE_UP_BLOCK, .. }, [x]) if is_f32(&[x]) => call
+            .ints(&[rows, n, stride(x), stride(out)])
+            .named(format!("silu_mul_pairs_{}", float(out)?)),
+        (Op::SwigluClampedPairs { block: GATE_UP_BLOCK, alpha, limit, .. }, [x])
+            if is_f32(&[x]) =>
+        {
+            call.ints(&[rows, n, stride(x), stride(out)])
+                .float(*alpha)
+                .float(*limit)
+                .named(format!("swiglu_clamped_pairs_{}", float(out)?))
+        }
         (Op::SiluMul { .. }, [gate, up]) if is_f32(&[gate, up]) => call
             .ints(&[rows, n, stride(gate), stride(up), stride(out)])
             .named(format!("silu_mul_{}", float(out)?)),
-        (Op::Matmul { .. }, [x, weight]) => {
-            let (w, shape) = matmul(x, weight)?;
-            call.ints(&shape).ints(&[stride(out)]).named(format!("matmul_{w}_{}", float(out)?))
-        }
-        (Op::MatmulBias { .. }, [x, weight, bias]) if is(bias, DType::F32) => {
-            let (w, shape) = matmul(x, weight)?;
-            call.ints(&shape).ints(&[stride(out)]).named(format!("matmul_bias_{w}_{}", float(out)?))
-        }
-        (Op::MatmulSiluMul { block, .. }, [x, weight]) if 2 * block == Panels::WIDTH => {
-            let (w, [t, n, k, x_stride]) = matmul(x, weight)?;
-            call.ints(&[t, n / 2, k, x_stride, stride(out)])
-                .named(format!("matmul_silu_mul_{w}_{}", float(out)?))
-        }
-        (Op::MatmulArgmax {}, [x, weight]) => {
-            let (w, shape) = matmul(x, weight)?;
-            let panels = shape[1].div_ceil(Panels::WIDTH);
-            let mut call = call.ints(&shape);
-            call.args.push(Arg::Scratch(0));
-            let mut lowered = call.named(format!("matmul_argmax_{w}"))?;
-            lowered.scratch_bytes = vec![8 * shape[0] * panels];
-            Some(lowered)
-        }
         (Op::Argmax {}, [x]) if is_f32(&[x]) => {
             call.ints(&[x.dim(0), x.dim(1), stride(x)]).named("argmax_f32")
         }

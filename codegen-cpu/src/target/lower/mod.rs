@@ -2,11 +2,12 @@
 
 use artifact::Scalar;
 use compiler::{Arg, KernelCall, Lowered, Operand};
-use ir::{DType, Layout, Op};
+use ir::{DType, Op};
 
 mod dense;
 mod experts;
 mod latent;
+mod linear;
 mod product;
 mod quant;
 mod recurrent;
@@ -65,18 +66,11 @@ fn float(o: &Operand) -> Option<&'static str> {
     }
 }
 
-/// The shape scalars of a matrix product, when `x` has the type of the packed weight.
-fn matmul(x: &Operand, weight: &Operand) -> Option<(&'static str, [u64; 4])> {
-    let t = float(weight)?;
-    let fits =
-        x.ty.dtype == weight.ty.dtype && x.ty.rank() == 2 && weight.ty.layout == Layout::Panels;
-    fits.then(|| (t, [x.dim(0), weight.dim(0), weight.dim(1), stride(x)]))
-}
-
 /// The first family that has a kernel for these types.
 pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Option<Lowered> {
     dense::lower(op, operands, results)
         .or_else(|| experts::lower(op, operands, results))
+        .or_else(|| linear::lower(op, operands, results))
         .or_else(|| latent::lower(op, operands, results))
         .or_else(|| product::lower(op, operands, results))
         .or_else(|| quant::lower(op, operands, results))

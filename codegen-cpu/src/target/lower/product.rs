@@ -1,4 +1,4 @@
-//! Products of coded weights, and of one of several weights for each row.
+//! Matrix products, of coded weights and of one of several weights for each row too.
 
 use super::{Call, float, is, is_f32, stride};
 use compiler::{Lowered, Operand};
@@ -7,65 +7,64 @@ use tensor::layout::Panels;
 
 pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Option<Lowered> {
     let out = results.first()?;
-    let call = Call::new(operands.len(), results.len());
-    match (op, operands) {
+    let (name, call) = call(op, &operands.iter().collect::<Vec<_>>(), out)?;
+    call.named(format!("{name}_{}", float(out)?))
+}
+
+/// The call of a product whose results end in `out`, up to the stride of that, and its name without
+/// the type of that.
+pub(super) fn call(op: &Op, operands: &[&Operand], out: &Operand) -> Option<(String, Call)> {
+    let call = Call::new(operands.len(), 1);
+    Some(match (op, operands) {
+        (Op::Matmul { .. }, [x, weight]) => {
+            let (n, k) = panels(weight, 2)?;
+            (x.ty.dtype == weight.ty.dtype && x.ty.rank() == 2).then_some(())?;
+            let name = format!("matmul_{}", float(weight)?);
+            (name, call.ints(&[x.dim(0), n, k, stride(x), stride(out)]))
+        }
         (Op::QuantMatmul { group, .. }, [x, x_scale, weight, weight_scale]) => {
             let (n, k) = panels(weight, 2)?;
             let scales = quantized(x, x_scale, weight, weight_scale, *group)?;
             (x.ty.rank() == 2).then_some(())?;
-            call.ints(&[x.dim(0), n, k])
-                .ints(&scales)
-                .ints(&[stride(x), stride(out)])
-                .named(format!("quant_matmul_{}_{}", weight.ty.dtype, float(out)?))
+            let call = call.ints(&[x.dim(0), n, k]).ints(&scales).ints(&[stride(x), stride(out)]);
+            (format!("quant_matmul_{}", weight.ty.dtype), call)
         }
         (Op::StaticMatmul { .. }, [x, weight, bias, scale]) => {
             let (n, k) = panels(weight, 2)?;
             let typed = is(x, DType::I8) && is(weight, DType::I8) && is(bias, DType::I32);
             (typed && is_f32(&[scale]) && x.ty.rank() == 2).then_some(())?;
-            call.ints(&[x.dim(0), n, k, stride(x), stride(out)])
-                .named(format!("static_matmul_i8_{}", float(out)?))
+            ("static_matmul_i8".into(), call.ints(&[x.dim(0), n, k, stride(x), stride(out)]))
         }
         (Op::DequantMatmul { group, .. }, [x, weight, weight_scale]) => {
             let (n, k) = panels(weight, 2)?;
             let codes = coded(weight, weight_scale, *group)?;
             (x.ty.rank() == 2).then_some(())?;
-            call.ints(&[x.dim(0), n, k, *group, stride(x), stride(out)]).named(format!(
-                "dequant_matmul_{codes}_{}_{}",
-                float(x)?,
-                float(out)?
-            ))
+            let name = format!("dequant_matmul_{codes}_{}", float(x)?);
+            (name, call.ints(&[x.dim(0), n, k, *group, stride(x), stride(out)]))
         }
         (Op::GroupedMatmul { .. }, [x, order, _, weight]) => {
-            let ([t, k, own], [x_stride, out_stride]) = pairs(x, order, out)?;
+            let ([t, k, own], strides) = pairs(x, order, out)?;
             let (n, inputs) = panels(weight, 3)?;
             (x.ty.dtype == weight.ty.dtype).then_some(())?;
-            call.ints(&[t, k, own, weight.dim(0), n, inputs, x_stride, out_stride]).named(format!(
-                "grouped_matmul_{}_{}",
-                float(weight)?,
-                float(out)?
-            ))
+            let call = call.ints(&[t, k, own, weight.dim(0), n, inputs]).ints(&strides);
+            (format!("grouped_matmul_{}", float(weight)?), call)
         }
         (Op::GroupedQuantMatmul { group, .. }, [x, x_scale, order, _, weight, weight_scale]) => {
             let ([t, k, own], strides) = pairs(x, order, out)?;
             let (n, inputs) = panels(weight, 3)?;
             let scales = quantized(x, x_scale, weight, weight_scale, *group)?;
-            call.ints(&[t, k, own, weight.dim(0), n, inputs])
-                .ints(&scales)
-                .ints(&strides)
-                .named(format!("grouped_quant_matmul_{}_{}", weight.ty.dtype, float(out)?))
+            let call = call.ints(&[t, k, own, weight.dim(0), n, inputs]).ints(&scales);
+            (format!("grouped_quant_matmul_{}", weight.ty.dtype), call.ints(&strides))
         }
         (Op::GroupedDequantMatmul { group, .. }, [x, order, _, weight, weight_scale]) => {
             let ([t, k, own], strides) = pairs(x, order, out)?;
             let (n, inputs) = panels(weight, 3)?;
             let codes = coded(weight, weight_scale, *group)?;
-            call.ints(&[t, k, own, weight.dim(0), n, inputs, *group]).ints(&strides).named(format!(
-                "grouped_dequant_matmul_{codes}_{}_{}",
-                float(x)?,
-                float(out)?
-            ))
+            let call = call.ints(&[t, k, own, weight.dim(0), n, inputs, *group]).ints(&strides);
+            (format!("grouped_dequant_matmul_{codes}_{}", float(x)?), call)
         }
-        _ => None,
-    }
+        _ => return None,
+    })
 }
 
 /// Outputs and inputs of a packed weight.
@@ -113,6 +112,6 @@ fn pairs(x: &Operand, order: &Operand, out: &Operand) -> Option<([u64; 3], [u64;
 }
 
 /// Whether rows follow one another without gaps.
-fn is_dense(o: &Operand) -> bool {
+pub(super) fn is_dense(o: &Operand) -> bool {
     o.dim(0) <= 1 || stride(o) == (1..o.ty.rank()).map(|i| o.dim(i)).product::<u64>()
 }

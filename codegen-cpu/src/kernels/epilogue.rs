@@ -1,0 +1,410 @@
+//! The end of a matrix product: what is done to its sums on the way to where they go.
+//!
+//! One for all products. What it does is data, asked once for each row and panel: compiling every
+//! product for every end would cost more than asking. The steps are those of the kernels that do
+//! the same apart, rounded alike, so that results have the same bits.
+
+use super::bind::{Binder, Rows};
+use super::element::Element;
+use super::elementwise::{Binary, SiluMul, SwigluClamped};
+use super::experts::expert;
+use super::matmul::WIDTH;
+use super::simd::{LANES, Simd, Vectorised};
+use super::worker::Worker;
+use half::bf16;
+
+/// Gates of a panel, which come before as many ups.
+const HALF: usize = WIDTH / 2;
+
+/// Sizes of a product.
+pub(crate) struct Sizes {
+    /// Rows of the result.
+    pub(crate) rows: usize,
+    /// Outputs of the weight, before pairs of them become one.
+    pub(crate) n: usize,
+    /// Weights.
+    pub(crate) experts: usize,
+    /// Elements between rows of the result.
+    pub(crate) out_stride: usize,
+    /// Whether sums are integers, with a bias and a scale for each output after the weight.
+    pub(crate) integers: bool,
+}
+
+/// The end of a product, as the scalars of a `linear_*` describe it; of others it is [`Plan::NONE`].
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    bias: usize,
+    gate: usize,
+    alpha: f32,
+    limit: f32,
+    residual: Option<usize>,
+    largest: bool,
+}
+
+impl Plan {
+    const NONE: Self =
+        Self { bias: 0, gate: 0, alpha: 0.0, limit: 0.0, residual: None, largest: false };
+
+    /// Takes the scalars after the strides.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        if !b.is_linear() {
+            return Ok(Self::NONE);
+        }
+        let mut kind = |what: &str, most: usize| match b.count(what)? {
+            n if n <= most => Ok(n),
+            n => Err(format!("`{what}` is {n}, expected 0 to {most}")),
+        };
+        let (bias, gate) = (kind("bias", 2)?, kind("gate", 2)?);
+        let (residual, largest) = (kind("residual", 1)?, kind("argmax", 1)? == 1);
+        let stride = b.count("residual stride")?;
+        let (alpha, limit) = (b.factor("alpha")?, b.factor("limit")?);
+        let grouped = b.name().starts_with("grouped_");
+        if bias == 2 && !grouped || largest && (grouped || gate > 0 || b.name().ends_with("_bf16"))
+        {
+            return Err("the end does not fit the product".to_owned());
+        }
+        let residual = (residual == 1).then_some(stride);
+        Ok(Self { bias, gate, alpha, limit, residual, largest })
+    }
+
+    /// Takes the buffers after the weight and its scales.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn end(self, b: &mut Binder<'_>, sizes: &Sizes) -> Result<End, String> {
+        let Sizes { rows, n, experts, out_stride, integers } = *sizes;
+        let integers = match integers {
+            true => Some((b.input("bias", 1, n, n)?, b.input("scale", 1, n, n)?)),
+            false => None,
+        };
+        let bias = match self.bias {
+            0 => Bias::None,
+            1 => Bias::Row(b.input("bias", 1, n, n)?),
+            _ => Bias::Experts {
+                ids: b.input("ids", 1, rows, rows)?,
+                bias: b.input("bias", experts, n, n)?,
+                experts,
+            },
+        };
+        let gate = match self.gate {
+            0 => Gate::None,
+            1 => Gate::Silu,
+            _ => Gate::Clamped(SwigluClamped::new(self.alpha, self.limit)),
+        };
+        if self.gate > 0 && !n.is_multiple_of(WIDTH) {
+            return Err(format!("`N` is {n}, expected a multiple of {WIDTH}"));
+        }
+        let width = if self.gate > 0 { n / 2 } else { n };
+        let residual = match self.residual {
+            Some(stride) => Some(b.input("residual", rows, width, stride)?),
+            None => None,
+        };
+        let out = Out::bind(b, rows, width, out_stride)?;
+        let largest = if self.largest { Some(Largest::bind(b, rows, n)?) } else { None };
+        let plain = integers.is_none()
+            && matches!((&bias, &gate), (Bias::None, Gate::None))
+            && residual.is_none()
+            && largest.is_none();
+        Ok(End { n, plain, integers, bias, gate, residual, out, largest })
+    }
+}
+
+/// Where results go.
+#[derive(Clone, Copy)]
+pub(crate) enum Out {
+    F32(Rows<f32>),
+    Bf16(Rows<bf16>),
+}
+
+impl Out {
+    /// Takes the next buffer; the last word of the kernel's name is its type.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn bind(
+        b: &mut Binder<'_>,
+        rows: usize,
+        n: usize,
+        stride: usize,
+    ) -> Result<Self, String> {
+        if b.name().ends_with("_bf16") {
+            Ok(Self::Bf16(b.output("out", rows, n, stride)?))
+        } else {
+            Ok(Self::F32(b.output("out", rows, n, stride)?))
+        }
+    }
+
+    /// As [`Rows::skip`].
+    ///
+    /// # Safety
+    /// As [`Rows::skip`].
+    #[inline(always)]
+    pub(crate) unsafe fn skip(self, n: usize) -> Self {
+        // SAFETY: as the caller's.
+        unsafe {
+            match self {
+                Self::F32(rows) => Self::F32(rows.skip(n)),
+                Self::Bf16(rows) => Self::Bf16(rows.skip(n)),
+            }
+        }
+    }
+
+    /// Stores `width` values from column `first` of `row` on.
+    ///
+    /// # Safety
+    /// As [`Simd`]; row and columns were bound, `values` is valid for a panel.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, row: usize, first: usize, width: usize, values: *const f32) {
+        #[inline(always)]
+        unsafe fn part<S: Simd, O: Element>(out: *mut O, width: usize, values: *const f32) {
+            for i in (0..width).step_by(LANES) {
+                // SAFETY: as the caller's.
+                unsafe { O::store_part::<S>(out.add(i), S::load(values.add(i)), width - i) }
+            }
+        }
+        // SAFETY: as the caller's.
+        unsafe {
+            match self {
+                Self::F32(out) => part::<S, f32>(out.row(row).add(first), width, values),
+                Self::Bf16(out) => part::<S, bf16>(out.row(row).add(first), width, values),
+            }
+        }
+    }
+}
+
+enum Bias {
+    None,
+    /// One for all rows.
+    Row(Rows<f32>),
+    /// One for each expert; row `r` of the result is of expert `ids[r]`.
+    Experts {
+        ids: Rows<i32>,
+        bias: Rows<f32>,
+        experts: usize,
+    },
+}
+
+impl Bias {
+    /// The bias of a row of the result.
+    ///
+    /// # Safety
+    /// The row exists, buffers are alive.
+    #[inline(always)]
+    unsafe fn of(&self, row: usize) -> Option<*const f32> {
+        // SAFETY: as the caller's; experts are bounded.
+        unsafe {
+            match self {
+                Self::None => None,
+                Self::Row(bias) => Some(bias.row(0)),
+                Self::Experts { ids, bias, experts } => {
+                    Some(bias.row(expert(*ids.row(0).add(row), *experts)))
+                }
+            }
+        }
+    }
+}
+
+/// What becomes of pairs of outputs.
+enum Gate {
+    None,
+    Silu,
+    Clamped(SwigluClamped),
+}
+
+/// The end of a product.
+pub(crate) struct End {
+    /// Outputs of the weight.
+    n: usize,
+    /// Whether sums are stored as they are.
+    plain: bool,
+    /// Bias and scale of sums that are integers.
+    integers: Option<(Rows<i32>, Rows<f32>)>,
+    bias: Bias,
+    gate: Gate,
+    residual: Option<Rows<f32>>,
+    out: Out,
+    largest: Option<Largest>,
+}
+
+impl End {
+    /// Stores `n` sums of each row as they are.
+    pub(crate) fn plain(n: usize, out: Out) -> Self {
+        Self {
+            n,
+            plain: true,
+            integers: None,
+            bias: Bias::None,
+            gate: Gate::None,
+            residual: None,
+            out,
+            largest: None,
+        }
+    }
+
+    /// Takes the 64 sums of `panel` for `row`.
+    ///
+    /// # Safety
+    /// As [`Simd`]; row and panel are among those bound, `sums` is valid for a panel.
+    #[inline(always)]
+    pub(crate) unsafe fn store<S: Simd>(&self, row: usize, panel: usize, sums: *const f32) {
+        // SAFETY: `first + width <= n`.
+        unsafe {
+            if self.plain {
+                let first = panel * WIDTH;
+                self.out.store::<S>(row, first, (self.n - first).min(WIDTH), sums);
+            } else {
+                S::enter(Finish { end: self, row, panel, sums });
+            }
+        }
+    }
+
+    /// Called by every thread after its last panel.
+    ///
+    /// # Safety
+    /// Every thread calls it once; buffers are alive.
+    #[inline(always)]
+    pub(crate) unsafe fn finish(&self, worker: &Worker<'_>) {
+        if let Some(largest) = &self.largest {
+            // SAFETY: as the caller's.
+            unsafe { largest.finish(worker) }
+        }
+    }
+}
+
+/// The sums of a row and panel at an end that is not plain. A function of its own for each
+/// instruction set, whatever the product.
+struct Finish<'a> {
+    end: &'a End,
+    row: usize,
+    panel: usize,
+    sums: *const f32,
+}
+
+impl Vectorised for Finish<'_> {
+    type Output = ();
+
+    /// As for [`End::store`].
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { end, row, panel, sums } = self;
+        let first = panel * WIDTH;
+        let width = (end.n - first).min(WIDTH);
+        let mut values = [0f32; WIDTH];
+        let v = values.as_mut_ptr();
+        // SAFETY: `first + width <= n`, and half of both where pairs become one.
+        unsafe {
+            match &end.integers {
+                Some((bias, scale)) => {
+                    let (bias, scale) = (bias.row(0).add(first), scale.row(0).add(first));
+                    for i in 0..width {
+                        let sum = (*sums.add(i)).to_bits() as i32;
+                        *v.add(i) = sum.wrapping_add(*bias.add(i)) as f32 * *scale.add(i);
+                    }
+                }
+                None => v.copy_from_nonoverlapping(sums, WIDTH),
+            }
+            if let Some(bias) = end.bias.of(row) {
+                for i in (0..width).step_by(LANES) {
+                    let bias = f32::load_part::<S>(bias.add(first + i), width - i);
+                    S::store(v.add(i), S::add(S::load(v.add(i)), bias));
+                }
+            }
+            let (first, width) = match &end.gate {
+                Gate::None => (first, width),
+                Gate::Silu => (gated::<S, _>(&SiluMul, v, panel), HALF),
+                Gate::Clamped(gate) => (gated::<S, _>(gate, v, panel), HALF),
+            };
+            if let Some(residual) = &end.residual {
+                let residual = residual.row(row).add(first);
+                for i in (0..width).step_by(LANES) {
+                    let other = f32::load_part::<S>(residual.add(i), width - i);
+                    S::store(v.add(i), S::add(other, S::load(v.add(i))));
+                }
+            }
+            end.out.store::<S>(row, first, width, v);
+            if let Some(largest) = &end.largest {
+                largest.store(row, panel, first, &values[..width]);
+            }
+        }
+    }
+}
+
+/// Makes one value of each gate and its up at `v`; returns the column of the first.
+///
+/// # Safety
+/// As [`Simd`]; `v` is valid for a panel.
+#[inline(always)]
+unsafe fn gated<S: Simd, F: Binary>(gate: &F, v: *mut f32, panel: usize) -> usize {
+    for i in (0..HALF).step_by(LANES) {
+        // SAFETY: as the caller's.
+        unsafe {
+            S::store(v.add(i), gate.apply::<S>(S::load(v.add(i)), S::load(v.add(HALF + i))));
+        }
+    }
+    panel * HALF
+}
+
+/// The largest value of a panel, or of a row.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Best {
+    value: f32,
+    index: u32,
+}
+
+/// Finds the index of the largest of each row, the smallest index when several are equal. NaN is
+/// never the largest; a row without numbers gives 0.
+struct Largest {
+    rows: usize,
+    panels: usize,
+    ids: Rows<i32>,
+    best: Rows<Best>,
+}
+
+impl Largest {
+    fn bind(b: &mut Binder<'_>, rows: usize, n: usize) -> Result<Self, String> {
+        if i32::try_from(n).is_err() {
+            return Err(format!("`N` is {n}, too large for an index"));
+        }
+        let panels = n.div_ceil(WIDTH);
+        let ids = b.output("ids", 1, rows, rows)?;
+        Ok(Self { rows, panels, ids, best: b.output("scratch", rows, panels, panels)? })
+    }
+
+    /// # Safety
+    /// Row and panel exist, buffers are alive.
+    #[inline(always)]
+    unsafe fn store(&self, row: usize, panel: usize, first: usize, values: &[f32]) {
+        let mut best = Best { value: f32::NEG_INFINITY, index: first as u32 };
+        for (i, &value) in values.iter().enumerate() {
+            if value > best.value {
+                best = Best { value, index: (first + i) as u32 };
+            }
+        }
+        // SAFETY: the scratch has a place for each row and panel.
+        unsafe { *self.best.row(row).add(panel) = best }
+    }
+
+    /// # Safety
+    /// As [`End::finish`].
+    #[inline(always)]
+    unsafe fn finish(&self, worker: &Worker<'_>) {
+        worker.barrier.wait();
+        for row in worker.share(self.rows) {
+            // SAFETY: every panel's place was written before the barrier.
+            unsafe {
+                let mut best = Best { value: f32::NEG_INFINITY, index: 0 };
+                for panel in 0..self.panels {
+                    let candidate = *self.best.row(row).add(panel);
+                    if candidate.value > best.value {
+                        best = candidate;
+                    }
+                }
+                *self.ids.row(0).add(row) = best.index as i32;
+            }
+        }
+    }
+}
