@@ -7,7 +7,7 @@ use crate::{
     body::Body,
     rules::{
         check_latent, check_quantized, check_scale, check_sequences, element_count, ensure,
-        grouped, half_of_pairs, one, single,
+        grouped, one,
     },
     types::{Dim, Storage, TensorType},
 };
@@ -697,45 +697,39 @@ define_ops! {
         one(x.with_dims(dims))
     }
 
-    // ---- fused: each states its type through the ops it replaces ------------------------------
+    // ---- fused: the meaning and the type of each are those of its body in `expand` ------------
 
     /// [`Op::Add`] then [`Op::RmsNorm`] of the sum; returns the sum and the norm.
     AddRmsNorm = "add_rms_norm"(a, b, weight) { eps: f32, out: DType } infer {
-        let sum = single(Op::Add {}.infer(&[a, b])?);
-        let normed = single(Op::RmsNorm { eps: *eps, out: *out }.infer(&[&sum, weight])?);
-        Ok(vec![sum, normed])
+        Op::AddRmsNorm { eps: *eps, out: *out }.type_of_body(&[a, b, weight])
     }
 
     /// [`Op::Silu`] of `gate`, [`Op::Mul`] with `up`, then [`Op::Cast`].
     SiluMul = "silu_mul"(gate, up) { out: DType } infer {
-        let gated = single(Op::Silu {}.infer(&[gate])?);
-        let product = single(Op::Mul {}.infer(&[&gated, up])?);
-        Op::Cast { to: *out }.infer(&[&product])
+        Op::SiluMul { out: *out }.type_of_body(&[gate, up])
     }
 
     /// [`Op::SiluMul`] of the columns of `x [..,2N]`, which alternate along the last axis: `block`
     /// of the gate, `block` of the up projection, and so on: `[..,N]`.
     SiluMulPairs = "silu_mul_pairs"(x) { block: u64, out: DType } infer {
-        let half = half_of_pairs(x, *block)?;
-        Op::SiluMul { out: *out }.infer(&[&half, &half])
+        Op::SiluMulPairs { block: *block, out: *out }.type_of_body(&[x])
     }
 
     /// [`Op::SwigluClamped`] of the columns of `x`, which alternate as in [`Op::SiluMulPairs`].
     SwigluClampedPairs = "swiglu_clamped_pairs"(x) { block: u64, alpha: f32, limit: f32, out: DType } infer {
-        let half = half_of_pairs(x, *block)?;
-        Op::SwigluClamped { alpha: *alpha, limit: *limit, out: *out }.infer(&[&half, &half])
+        let op = Op::SwigluClampedPairs { block: *block, alpha: *alpha, limit: *limit, out: *out };
+        op.type_of_body(&[x])
     }
 
     /// [`Op::Matmul`] with a weight from [`Op::Dequantize`] in f32, which is never stored.
     DequantMatmul = "dequant_matmul"(x, weight, weight_scale) { group: u64, out: DType } infer {
-        let weight = single(Op::Dequantize { group: *group, out: DType::F32 }.infer(&[weight, weight_scale])?);
-        Op::Matmul { out: *out }.infer(&[x, &weight.with_layout(Layout::Nd)])
+        Op::DequantMatmul { group: *group, out: *out }.type_of_body(&[x, weight, weight_scale])
     }
 
     /// [`Op::GroupedMatmul`] with a weight from [`Op::Dequantize`] in f32, which is never stored.
     GroupedDequantMatmul = "grouped_dequant_matmul"(x, order, starts, weight, weight_scale) { group: u64, out: DType } infer {
-        let weight = single(Op::Dequantize { group: *group, out: DType::F32 }.infer(&[weight, weight_scale])?);
-        Op::GroupedMatmul { out: *out }.infer(&[x, order, starts, &weight.with_layout(Layout::Nd)])
+        let op = Op::GroupedDequantMatmul { group: *group, out: *out };
+        op.type_of_body(&[x, order, starts, weight, weight_scale])
     }
 
     /// A composite: the ops of `body` as one, whose parameters are the operands and whose results

@@ -4,7 +4,7 @@ use crate::{
     op::TypeError,
     types::{Dim, Storage, Symbol, TensorType},
 };
-use tensor::{DType, Layout};
+use tensor::DType;
 
 /// `rule`, or the type that breaks it.
 pub(crate) fn ensure(holds: bool, rule: &'static str, found: &TensorType) -> Result<(), TypeError> {
@@ -26,19 +26,6 @@ pub(crate) fn element_count(dims: &[Dim]) -> Option<(u64, Vec<&Symbol>)> {
     }
     symbols.sort();
     Some((number, symbols))
-}
-
-/// One side of the columns of `x [..,2N]` that alternate in blocks of `block`: `[..,N]`.
-pub(crate) fn half_of_pairs(x: &TensorType, block: u64) -> Result<TensorType, TypeError> {
-    let columns = x.dims.last().and_then(Dim::as_const);
-    let pair = block.checked_mul(2).filter(|&pair| pair > 0);
-    let whole = columns.zip(pair).is_some_and(|(n, pair)| n % pair == 0);
-    ensure(whole && x.layout == Layout::Nd, "columns must be whole pairs of blocks", x)?;
-    let mut half = x.clone();
-    if let Some(d) = half.dims.last_mut() {
-        *d = Dim::Const(columns.unwrap_or_default() / 2);
-    }
-    Ok(half)
 }
 
 /// The scales of quantised `codes [..,N,K]`, one for each row and `group` of `K`.
@@ -167,9 +154,4 @@ pub(crate) fn check_sequences(
     let of_rows = |t: &TensorType| t.dtype == DType::I32 && t.dims[..] == x.dims[..1];
     ensure(of_rows(sequences), "sequences must be i32[T]", sequences)?;
     ensure(of_rows(positions), "positions must be i32[T]", positions)
-}
-
-/// The only result of an op that has one.
-pub(crate) fn single(mut results: Vec<TensorType>) -> TensorType {
-    results.pop().expect("the op has one result")
 }
