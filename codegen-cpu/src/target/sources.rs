@@ -30,6 +30,7 @@ sources! {
     "src/kernels/experts/mod.rs",
     "src/kernels/experts/route.rs",
     "src/kernels/external/bind.rs",
+    "src/kernels/external/check.rs",
     "src/kernels/external/mod.rs",
     "src/kernels/external/row.rs",
     "src/kernels/head_matmul.rs",

@@ -4,7 +4,7 @@ use crate::support::*;
 use artifact::Scalar;
 use codegen_cpu::{
     CpuDevice, CpuOptions,
-    external::{ExternalCall, ExternalKernel, ExternalKernels, Row, RowMut},
+    external::{self, ExternalCall, ExternalKernel, ExternalKernels, Row, RowMut},
     target::{CpuTarget, ExtendedTarget},
 };
 use compiler::{Lowered, Operand, Target};
@@ -133,6 +133,49 @@ fn rows_are_split_between_threads() {
             }
         }
     }
+}
+
+/// Half of what the body says, and what it says of rows that stay unwritten.
+struct Halved {
+    factor: f32,
+    writes: bool,
+}
+
+impl ExternalKernel for Halved {
+    fn kind(&self) -> &str {
+        "gated"
+    }
+    fn lower(&self, _: &Func, _: &[Operand], _: &[Operand]) -> Option<ExternalCall> {
+        Some(ExternalCall::default())
+    }
+    fn run(&self, _: &[Scalar], inputs: &[Row<'_>], outputs: &mut [RowMut<'_>]) {
+        let x = inputs[0].f32();
+        if self.writes {
+            outputs[0].fill_with(|i| self.factor * x[i] / (1.0 + (-x[i]).exp()));
+        }
+    }
+}
+
+#[test]
+fn kernels_are_compared_with_their_bodies() {
+    let module = text::parse(
+        "test.ir",
+        "fused @gated(%x: f32[T,6]) {
+  %y = silu %x : f32[T,6]
+  return %y
+}
+func @f(%x: f32[T,6]) {
+  %y = fused %x {body = @gated} : f32[T,6]
+  return %y
+}
+",
+    )
+    .unwrap();
+    let distance = |factor, writes| external::distance(&Halved { factor, writes }, &module, 3);
+    assert!(distance(1.0, true).unwrap() < 1e-6);
+    assert!(distance(0.5, true).unwrap() > 0.1);
+    assert_eq!(distance(1.0, false), Ok(f64::INFINITY), "unwritten rows are found");
+    assert!(external::distance(&Scaled, &module, 3).unwrap_err().contains("kind scaled"));
 }
 
 #[test]

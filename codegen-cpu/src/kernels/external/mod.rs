@@ -4,14 +4,17 @@
 //! results; a kernel sees slices, one row at a time.
 
 mod bind;
+mod check;
 mod row;
 
+pub use artifact::Scalar;
 pub(crate) use bind::bind;
+pub use check::distance;
+pub use compiler::Operand;
 pub use half::bf16;
 pub use row::{Row, RowMut};
 
-use artifact::Scalar;
-use compiler::{Arg, KernelCall, Lowered, Operand};
+use compiler::{Arg, KernelCall, Lowered};
 use ir::{DType, Func, Layout, Storage};
 use std::{fmt, sync::Arc};
 
