@@ -16,8 +16,8 @@ use tensor::{DType, layout::Panels};
 
 const ROWS: [u64; 4] = [1, 8, 24, 512];
 const MOST_ROWS: u64 = 512;
-const REPEATS: usize = 9;
-const WEIGHT_BYTES: u64 = 512 << 20;
+const REPEATS: usize = 15;
+const WEIGHT_BYTES: u64 = 768 << 20;
 /// Bytes of weights that a pass reads at least, and the most calls for it.
 const PASS_BYTES: u64 = 128 << 20;
 const MOST_CALLS: u64 = 16;
