@@ -51,7 +51,7 @@ pub(crate) fn decode(path: &Path, bytes: &[u8]) -> Result<Plan, ArtifactError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BufferRef, Phase, Placement, Port, Scalar, Space, Step, check_plan};
+    use crate::{BufferRef, Chain, Phase, Placement, Port, Scalar, Space, Step, check_plan};
     use proptest::prelude::*;
     use tensor::DType;
 
@@ -71,6 +71,13 @@ mod tests {
                 kernel: 0,
                 args: vec![at, at],
                 scalars: vec![Scalar::Int(1), Scalar::Float(0.5)],
+            }],
+            chains: vec![Chain {
+                first: 0,
+                steps: 1,
+                rows: 1,
+                private_bytes: 64,
+                placements: vec![Placement { offset: 0, bytes: 64, first: 0, last: 0 }],
             }],
         }
     }
@@ -120,7 +127,12 @@ mod tests {
         fn absurd_numbers_never_panic(
             [offset, bytes, arena_bytes] in any::<[u64; 3]>(),
             [first, last, kernel] in any::<[u32; 3]>(),
-            space in prop::sample::select(vec![Space::Arena, Space::Weights, Space::State]),
+            space in prop::sample::select(vec![
+                Space::Arena,
+                Space::Weights,
+                Space::State,
+                Space::Private,
+            ]),
             extreme in prop::sample::select(vec![0, u64::MAX - 63, u64::MAX]),
         ) {
             let mut plan = sample();
@@ -130,6 +142,9 @@ mod tests {
             plan.inputs[0].at = BufferRef { space, offset: extreme, bytes };
             plan.steps[0].args.push(BufferRef { space, offset, bytes: extreme });
             plan.steps[0].kernel = kernel;
+            let placements = plan.placements.clone();
+            let private_bytes = arena_bytes;
+            plan.chains.push(Chain { first, steps: last, rows: kernel, private_bytes, placements });
             let _ = check_plan(&plan);
             prop_assert_eq!(decode(Path::new("p.plan"), &encode(&plan)).unwrap(), plan);
         }

@@ -23,6 +23,6 @@ pub use manifest::{
 pub use pipeline::{
     FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, WeightLayout,
 };
-pub use plan::{BufferRef, Phase, Placement, Plan, Port, Scalar, Space, Step};
+pub use plan::{BufferRef, Chain, Phase, Placement, Plan, Port, Scalar, Space, Step};
 pub use read::Artifact;
 pub use write::{FileStream, Writer};

@@ -42,6 +42,21 @@ pub enum Space {
     Weights,
     /// Memory that outlives a step: KV blocks, hidden states of a prefill.
     State,
+    /// Memory of one thread, for one row of values that only a [`Chain`] uses; offsets count from
+    /// the start of the thread's own part.
+    Private,
+}
+
+impl Space {
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Space::Arena => "arena",
+            Space::Weights => "weights",
+            Space::State => "state",
+            Space::Private => "private",
+        }
+    }
 }
 
 /// A range of bytes in one of the spaces.
@@ -64,7 +79,8 @@ pub enum Scalar {
     Float(f32),
 }
 
-/// A range of the arena and the steps during which it holds a value.
+/// A range of the arena, or of a chain's private memory, and the steps during which it holds a
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// First byte.
@@ -86,6 +102,33 @@ pub struct Step {
     pub args: Vec<BufferRef>,
     /// Scalars, in the order of the kernel's declaration.
     pub scalars: Vec<Scalar>,
+}
+
+/// Consecutive steps that run as one launch: a thread takes some of the rows and runs all steps on
+/// one row after another. No thread waits for another before the end of the chain.
+///
+/// So row `r` of every step depends on row `r` of the values of earlier steps of the chain alone,
+/// and every buffer of the arena that a step touches is needed from the first to the last step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chain {
+    /// The first step.
+    pub first: u32,
+    /// How many steps.
+    pub steps: u32,
+    /// Rows that each step computes, or a whole multiple of them: each row of the chain is then as
+    /// many rows of the step.
+    pub rows: u32,
+    /// Bytes of [`Space::Private`] that a thread needs.
+    pub private_bytes: u64,
+    /// Every buffer of the private memory. Each holds one row, whatever stride a step gives it.
+    pub placements: Vec<Placement>,
+}
+
+impl Chain {
+    /// Its last step.
+    pub fn last(&self) -> u32 {
+        self.first.saturating_add(self.steps.saturating_sub(1))
+    }
 }
 
 /// An input that is written before a replay, or an output that is read after it.
@@ -140,6 +183,8 @@ pub struct Plan {
     pub kernels: Vec<String>,
     /// The calls, in order.
     pub steps: Vec<Step>,
+    /// Steps that run row by row, in order.
+    pub chains: Vec<Chain>,
 }
 
 impl Plan {
@@ -151,5 +196,11 @@ impl Plan {
     /// The output called `name`.
     pub fn output(&self, name: &str) -> Option<&Port> {
         self.outputs.iter().find(|p| p.name == name)
+    }
+
+    /// How often the threads meet: steps, a chain counted once.
+    pub fn launches(&self) -> usize {
+        let joined = self.chains.iter().map(|c| c.steps.saturating_sub(1) as usize);
+        self.steps.len().saturating_sub(joined.sum())
     }
 }

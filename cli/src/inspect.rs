@@ -6,7 +6,7 @@ use crate::{
     report::{self, bytes_text},
 };
 use anyhow::Context;
-use artifact::{Artifact, Manifest, Plan, Space};
+use artifact::{Artifact, Manifest, Plan};
 use std::{
     collections::BTreeMap,
     io::{self, Write},
@@ -158,17 +158,19 @@ fn print_plan(out: &mut impl Write, plan: &Plan) -> io::Result<()> {
         }
     }
     for (i, step) in plan.steps.iter().enumerate() {
+        let chain = plan.chains.iter().find(|c| c.first as usize <= i && i <= c.last() as usize);
+        if let Some(c) = chain.filter(|c| c.first as usize == i) {
+            let (rows, bytes) = (c.rows, c.private_bytes);
+            writeln!(
+                out,
+                "     chain of {} steps, row by row, {rows} rows, {bytes} private bytes",
+                c.steps
+            )?;
+        }
         let args: Vec<String> = step
             .args
             .iter()
-            .map(|a| {
-                let space = match a.space {
-                    Space::Arena => "arena",
-                    Space::Weights => "weights",
-                    Space::State => "state",
-                };
-                format!("{space}+{}:{}", a.offset, a.bytes)
-            })
+            .map(|a| format!("{}+{}:{}", a.space.name(), a.offset, a.bytes))
             .collect();
         let scalars: Vec<String> = step
             .scalars
@@ -179,7 +181,8 @@ fn print_plan(out: &mut impl Write, plan: &Plan) -> io::Result<()> {
             })
             .collect();
         let kernel = &plan.kernels[step.kernel as usize];
-        writeln!(out, "{i:>4} {kernel} ({}) [{}]", args.join(", "), scalars.join(", "))?;
+        let mark = if chain.is_some() { "|" } else { " " };
+        writeln!(out, "{i:>4}{mark}{kernel} ({}) [{}]", args.join(", "), scalars.join(", "))?;
     }
     Ok(())
 }

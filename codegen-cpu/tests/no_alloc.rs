@@ -67,7 +67,13 @@ fn a_thousand_replays_allocate_nothing() {
             .launch("attention_bf16_f32", &[x, state, numbers, numbers, out], &attention)
             .unwrap();
         device.launch("add_f32", &[x, out, out], &ints(&[2, 256, 256, 256, 256])).unwrap();
+        let row = at(Space::Private, 0, 1024);
+        device.begin_chain(2, 1024).unwrap();
+        device.launch("add_f32", &[x, x, row], &ints(&[2, 256, 256, 256, 256])).unwrap();
+        device.launch("silu_mul_f32", &[row, x, out], &ints(&[2, 256, 256, 256, 256])).unwrap();
+        device.end_chain().unwrap();
         let graph = device.end_capture().unwrap();
+        assert_eq!(graph.len(), 5);
 
         device.replay(&graph).unwrap();
         let before = ALLOCATIONS.load(Ordering::SeqCst);

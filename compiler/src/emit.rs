@@ -368,6 +368,7 @@ impl Emitter<'_> {
             placements: placements.collect(),
             kernels,
             steps,
+            chains: Vec::new(),
         };
         check_plan(&plan)
             .map_err(|source| CompileError::Placement { plan: plan.name.clone(), source })?;

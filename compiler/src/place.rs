@@ -82,6 +82,7 @@ mod tests {
                 }).collect(),
                 kernels: vec![],
                 steps: vec![],
+                chains: vec![],
             };
             prop_assert_eq!(check_plan(&plan), Ok(()));
             let largest = requests.iter().map(|r| r.bytes).max().unwrap_or(0);

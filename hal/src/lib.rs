@@ -109,10 +109,26 @@ pub trait Device: Send {
         scalars: &[Scalar],
     ) -> Result<(), DeviceError>;
 
+    /// Makes the launches up to [`Device::end_chain`] one launch that goes row by row, `rows` of
+    /// them: see [`artifact::Chain`]. Each thread has `private_bytes` bytes of
+    /// [`artifact::Space::Private`].
+    ///
+    /// # Errors
+    /// [`DeviceError::Misuse`] outside a capture or inside a chain, [`DeviceError::BadCall`] when
+    /// there are no rows, [`DeviceError::OutOfMemory`].
+    fn begin_chain(&mut self, rows: u32, private_bytes: u64) -> Result<(), DeviceError>;
+
+    /// Ends the chain.
+    ///
+    /// # Errors
+    /// [`DeviceError::Misuse`] when none is open, [`DeviceError::BadCall`] when its steps do not run
+    /// row by row.
+    fn end_chain(&mut self) -> Result<(), DeviceError>;
+
     /// Ends the capture.
     ///
     /// # Errors
-    /// [`DeviceError::Misuse`] when none is open.
+    /// [`DeviceError::Misuse`] when none is open, or a chain is.
     fn end_capture(&mut self) -> Result<Self::Graph, DeviceError>;
 
     /// Drops an open capture, if there is one.

@@ -10,6 +10,10 @@ pub enum Call {
     Begin,
     /// [`Device::launch`].
     Launch(String),
+    /// [`Device::begin_chain`] with its rows.
+    BeginChain(u32),
+    /// [`Device::end_chain`].
+    EndChain,
     /// [`Device::end_capture`].
     End,
     /// [`Device::abort_capture`] of an open capture.
@@ -35,6 +39,7 @@ pub struct RecordingDevice {
     /// What reads return; zeros without it.
     pub answer: Option<Answer>,
     capturing: bool,
+    in_chain: bool,
     graphs: usize,
 }
 
@@ -69,9 +74,27 @@ impl Device for RecordingDevice {
         Ok(())
     }
 
+    fn begin_chain(&mut self, rows: u32, _: u64) -> Result<(), DeviceError> {
+        if !self.capturing || self.in_chain {
+            return Err(DeviceError::Misuse("a chain outside a capture or inside a chain"));
+        }
+        self.in_chain = true;
+        self.calls.push(Call::BeginChain(rows));
+        Ok(())
+    }
+
+    fn end_chain(&mut self) -> Result<(), DeviceError> {
+        if !self.in_chain {
+            return Err(DeviceError::Misuse("no chain is open"));
+        }
+        self.in_chain = false;
+        self.calls.push(Call::EndChain);
+        Ok(())
+    }
+
     fn end_capture(&mut self) -> Result<usize, DeviceError> {
-        if !self.capturing {
-            return Err(DeviceError::Misuse("no capture is open"));
+        if !self.capturing || self.in_chain {
+            return Err(DeviceError::Misuse("no capture is open, or a chain is"));
         }
         self.capturing = false;
         self.calls.push(Call::End);
@@ -80,6 +103,7 @@ impl Device for RecordingDevice {
     }
 
     fn abort_capture(&mut self) {
+        self.in_chain = false;
         if self.capturing {
             self.capturing = false;
             self.calls.push(Call::Abort);
@@ -115,7 +139,8 @@ impl Device for RecordingDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Recording;
+    use crate::{Recording, capture};
+    use artifact::{Chain, Phase, Plan, Step};
 
     #[test]
     fn a_failed_launch_aborts_the_capture() {
@@ -128,5 +153,32 @@ mod tests {
         assert!(result.is_err());
         assert_eq!(device.calls, [Call::Begin, Call::Abort]);
         assert!(Recording::begin(&mut device).is_ok(), "the device is usable again");
+    }
+
+    #[test]
+    fn the_steps_of_a_chain_are_launched_inside_it() {
+        let step = |kernel| Step { kernel, args: vec![], scalars: vec![] };
+        let chain = |first, steps| Chain { first, steps, rows: 7, ..Default::default() };
+        let plan = Plan {
+            name: "p".into(),
+            phase: Phase::Decode,
+            rows: 7,
+            context_tokens: 0,
+            arena_bytes: 0,
+            inputs: vec![],
+            outputs: vec![],
+            placements: vec![],
+            kernels: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
+            steps: (0..5).map(step).collect(),
+            chains: vec![chain(1, 2), chain(3, 1)],
+        };
+        let mut device = RecordingDevice::default();
+        capture(&mut device, &plan).unwrap();
+        let launch = |kernel: &str| Call::Launch(kernel.into());
+        let (begin, end) = (Call::BeginChain(7), Call::EndChain);
+        let first =
+            [Call::Begin, launch("a"), begin.clone(), launch("b"), launch("c"), end.clone()];
+        let second = [begin, launch("d"), end, launch("e"), Call::End];
+        assert_eq!(device.calls, [&first[..], &second[..]].concat());
     }
 }

@@ -32,6 +32,22 @@ impl<'d, D: Device> Recording<'d, D> {
         self.device.as_mut().expect("present until finish").launch(kernel, args, scalars)
     }
 
+    /// Begins a chain of launches.
+    ///
+    /// # Errors
+    /// As [`Device::begin_chain`].
+    pub fn begin_chain(&mut self, rows: u32, private_bytes: u64) -> Result<(), DeviceError> {
+        self.device.as_mut().expect("present until finish").begin_chain(rows, private_bytes)
+    }
+
+    /// Ends the chain.
+    ///
+    /// # Errors
+    /// As [`Device::end_chain`].
+    pub fn end_chain(&mut self) -> Result<(), DeviceError> {
+        self.device.as_mut().expect("present until finish").end_chain()
+    }
+
     /// Ends the capture.
     ///
     /// # Errors
@@ -52,16 +68,24 @@ impl<D: Device> Drop for Recording<'_, D> {
 /// Captures every call of `plan`.
 ///
 /// # Errors
-/// As [`Device::begin_capture`], [`Device::launch`] and [`Device::end_capture`];
+/// As [`Device::begin_capture`], [`Device::launch`], [`Device::begin_chain`],
+/// [`Device::end_chain`] and [`Device::end_capture`];
 /// [`DeviceError::BadCall`] for a kernel that the plan does not list.
 pub fn capture<D: Device>(device: &mut D, plan: &Plan) -> Result<D::Graph, DeviceError> {
     let mut recording = Recording::begin(device)?;
-    for step in &plan.steps {
+    let mut chains = plan.chains.iter().peekable();
+    for (i, step) in plan.steps.iter().enumerate() {
+        if let Some(chain) = chains.peek().filter(|c| c.first as usize == i) {
+            recording.begin_chain(chain.rows, chain.private_bytes)?;
+        }
         let kernel = plan.kernels.get(step.kernel as usize).ok_or_else(|| {
             let (kernel, why) = (format!("#{}", step.kernel), "the plan does not list it".into());
             DeviceError::BadCall { kernel, why }
         })?;
         recording.launch(kernel, &step.args, &step.scalars)?;
+        if chains.next_if(|c| c.last() as usize == i).is_some() {
+            recording.end_chain()?;
+        }
     }
     recording.finish()
 }

@@ -155,12 +155,14 @@ fn check_driven(manifest: &Manifest, plan: &Plan) -> Result<Ports, EngineError> 
             format!("a context of {context} tokens in blocks of {block_tokens}"),
         ));
     }
+    let private_bytes = plan.chains.iter().map(|c| c.private_bytes).max().unwrap_or(0);
     for buffer in plan.steps.iter().flat_map(|s| &s.args) {
         let memory = &manifest.memory;
         let bytes = match buffer.space {
             Space::Arena => memory.arena_bytes,
             Space::Weights => manifest.weights_file.bytes,
             Space::State => memory.state_bytes,
+            Space::Private => private_bytes,
         };
         if buffer.offset.checked_add(buffer.bytes).is_none_or(|end| end > bytes) {
             return Err(damaged(

@@ -1,20 +1,56 @@
-//! A captured list of calls.
+//! A captured list of launches.
 
-use super::memory::Memory;
+use super::memory::{Mapping, Memory};
 use crate::kernels::{Run, Scratch};
 use std::sync::Arc;
 
-/// A bound call.
-pub(super) struct Call {
-    /// The kernel with its arguments.
-    pub(super) kernel: Box<dyn Run>,
+/// What the threads do before they meet.
+pub(super) struct Launch {
+    pub(super) work: Work,
     /// Offset and bytes of the weights it reads.
     pub(super) weights: Vec<(u64, u64)>,
 }
 
-/// A captured list of calls, ready to replay on the device that captured it.
+/// How the threads divide a launch.
+pub(super) enum Work {
+    /// A bound call, divided as its kernel likes.
+    Call(Box<dyn Run>),
+    /// Calls that run row by row.
+    Chain(Chain),
+}
+
+/// Bound calls that a thread runs on one row after another.
+pub(super) struct Chain {
+    /// Rows of all threads.
+    pub(super) rows: usize,
+    /// The calls as each thread runs them: they differ in the addresses of private memory. A thread
+    /// without rows has none.
+    pub(super) calls: Vec<Vec<Box<dyn Run>>>,
+    /// What private addresses point into.
+    pub(super) _private: Arc<Mapping>,
+}
+
+impl Launch {
+    /// The calls of any thread.
+    fn calls(&self) -> impl Iterator<Item = &dyn Run> {
+        let calls = match &self.work {
+            Work::Call(call) => std::slice::from_ref(call),
+            Work::Chain(chain) => {
+                chain.calls.iter().map(Vec::as_slice).find(|c| !c.is_empty()).unwrap_or_default()
+            }
+        };
+        calls.iter().map(|call| &**call)
+    }
+
+    /// The most working memory that any of its calls wants.
+    pub(super) fn scratch(&self) -> Scratch {
+        self.calls().map(Run::scratch).fold(Scratch::default(), Scratch::most)
+    }
+}
+
+/// A captured list of launches, ready to replay on the device that captured it.
 pub struct CpuGraph {
-    pub(super) calls: Vec<Call>,
+    pub(super) launches: Vec<Launch>,
     /// The most working memory any call wants.
     pub(super) scratch: Scratch,
     /// What the calls' addresses point into.
@@ -22,13 +58,13 @@ pub struct CpuGraph {
 }
 
 impl CpuGraph {
-    /// How many calls it makes.
+    /// How many launches it makes; the calls of a chain are one.
     pub fn len(&self) -> usize {
-        self.calls.len()
+        self.launches.len()
     }
 
     /// Whether it does nothing.
     pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+        self.launches.is_empty()
     }
 }

@@ -66,6 +66,18 @@ impl Drop for Mapping {
     }
 }
 
+/// Offset and length of `at`; `None` when it leaves a space of `len` bytes.
+fn range(at: BufferRef, len: usize) -> Option<(usize, usize)> {
+    let end = at.offset.checked_add(at.bytes)?;
+    (end <= len as u64).then_some((at.offset as usize, at.bytes as usize))
+}
+
+/// The address of `at` in a thread's private memory of `len` bytes; `None` when it leaves it.
+pub(super) fn private(start: *mut u8, len: usize, at: BufferRef) -> Option<Buffer> {
+    let (offset, bytes) = range(at, len)?;
+    Some(Buffer { ptr: start.wrapping_add(offset), bytes, writable: true, private: true })
+}
+
 /// The three spaces of an artifact. Addresses stay the same as long as it lives.
 pub(super) struct Memory {
     weights: Arc<MappedFile>,
@@ -87,18 +99,16 @@ impl Memory {
             Space::Arena => (self.arena.ptr(), self.arena.bytes(), true),
             Space::State => (self.state.ptr(), self.state.bytes(), true),
             Space::Weights => (self.weights.as_ptr().cast_mut(), self.weights.len(), false),
+            // Each thread has its own, none of them here.
+            Space::Private => (std::ptr::null_mut(), 0, false),
         }
     }
 
     /// The address of `at`; `None` when it leaves its space.
     pub(super) fn resolve(&self, at: BufferRef) -> Option<Buffer> {
         let (ptr, len, writable) = self.space(at.space);
-        let end = at.offset.checked_add(at.bytes)?;
-        if end > len as u64 {
-            return None;
-        }
-        let (offset, bytes) = (at.offset as usize, at.bytes as usize);
-        Some(Buffer { ptr: ptr.wrapping_add(offset), bytes, writable })
+        let (offset, bytes) = range(at, len)?;
+        Some(Buffer { ptr: ptr.wrapping_add(offset), bytes, writable, private: false })
     }
 
     /// Bytes in a space.

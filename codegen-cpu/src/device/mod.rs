@@ -3,6 +3,7 @@
 mod affinity;
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod capture;
 mod graph;
 mod instruction_set;
 mod memory;
@@ -11,13 +12,10 @@ mod pool;
 pub use graph::CpuGraph;
 pub use instruction_set::{InstructionSet, ParseInstructionSetError};
 
-use crate::kernels::{
-    self, Binder, Scratch,
-    external::{self, ExternalKernels},
-};
+use crate::kernels::{self, Scratch, external::ExternalKernels};
 use affinity::Pinned;
-use artifact::{BufferRef, Scalar, Space};
-use graph::Call;
+use artifact::{BufferRef, Scalar};
+use capture::{Binding, Capture};
 use hal::{Device, DeviceError, MemoryRequest};
 use memory::{Mapping, Memory};
 use pool::{Job, Pool};
@@ -63,8 +61,10 @@ pub struct CpuDevice {
     pool: Pool,
     pinned: Option<Pinned>,
     memory: Option<Arc<Memory>>,
-    capture: Option<Vec<Call>>,
+    capture: Option<Capture>,
     scratch: Mapping,
+    /// Private memory of the chains that were captured last; the same part for each thread.
+    private: Arc<Mapping>,
 }
 
 impl CpuDevice {
@@ -99,6 +99,7 @@ impl CpuDevice {
             memory: None,
             capture: None,
             scratch: Mapping::new(0, "scratch")?,
+            private: Arc::new(Mapping::new(0, "private memory")?),
         })
     }
 
@@ -133,21 +134,15 @@ impl CpuDevice {
     }
 }
 
-/// Refuses a buffer outside its space.
-fn outside(index: usize, at: BufferRef, space: usize) -> String {
-    format!(
-        "buffer {index} ends at byte {} of {:?}, which has {space}",
-        u128::from(at.offset) + u128::from(at.bytes),
-        at.space
-    )
+fn name(set: InstructionSet, threads: usize) -> String {
+    format!("cpu {set}, {threads} thread{}", if threads == 1 { "" } else { "s" })
 }
 
 impl Device for CpuDevice {
     type Graph = CpuGraph;
 
     fn name(&self) -> String {
-        let threads = self.pool.threads();
-        format!("cpu {}, {threads} thread{}", self.set, if threads == 1 { "" } else { "s" })
+        name(self.set, self.pool.threads())
     }
 
     fn load(&mut self, request: MemoryRequest) -> Result<(), DeviceError> {
@@ -168,7 +163,7 @@ impl Device for CpuDevice {
         if self.capture.is_some() {
             return Err(DeviceError::Misuse("a capture is already open"));
         }
-        self.capture = Some(Vec::new());
+        self.capture = Some(Capture::new());
         Ok(())
     }
 
@@ -178,50 +173,54 @@ impl Device for CpuDevice {
         args: &[BufferRef],
         scalars: &[Scalar],
     ) -> Result<(), DeviceError> {
-        let (Some(calls), Some(memory)) = (&mut self.capture, &self.memory) else {
+        let (set, threads) = (self.set, self.pool.threads());
+        let (Some(capture), Some(memory)) = (&mut self.capture, &self.memory) else {
             return Err(DeviceError::Misuse("launch outside a capture"));
         };
-        let bad = |why| DeviceError::BadCall { kernel: kernel.into(), why };
-        let mut buffers = Vec::with_capacity(args.len());
-        for (i, &at) in args.iter().enumerate() {
-            let buffer = memory.resolve(at);
-            buffers.push(buffer.ok_or_else(|| bad(outside(i, at, memory.bytes(at.space))))?);
+        let device = || name(set, threads);
+        let binding = Binding { set, memory, external: &self.external, device: &device };
+        capture.launch(&binding, kernel, args, scalars)
+    }
+
+    fn begin_chain(&mut self, rows: u32, private_bytes: u64) -> Result<(), DeviceError> {
+        if self.capture.as_ref().is_none_or(Capture::in_chain) {
+            return Err(DeviceError::Misuse("a chain outside a capture or inside a chain"));
         }
-        let mut binder = Binder::new(&buffers, scalars);
-        let bound = match kernel.strip_prefix(external::PREFIX) {
-            Some(kind) => {
-                let known = self.external.get(kind).cloned();
-                let known =
-                    known.ok_or_else(|| DeviceError::MissingExtension { kind: kind.into() })?;
-                external::bind(known, &mut binder)
-            }
-            None => match kernels::bind(self.set, kernel, &mut binder) {
-                Some(bound) => bound,
-                None => {
-                    let kernel = kernel.into();
-                    return Err(DeviceError::UnknownKernel { device: self.name(), kernel });
-                }
-            },
-        };
-        let weights = args.iter().filter(|at| at.space == Space::Weights);
-        let weights = weights.map(|at| (at.offset, at.bytes)).collect();
-        calls.push(Call { kernel: bound.map_err(bad)?, weights });
+        if rows == 0 {
+            let why = "it has no rows".into();
+            return Err(DeviceError::BadCall { kernel: "a chain".into(), why });
+        }
+        let threads = self.pool.threads();
+        let all = private_bytes
+            .checked_next_multiple_of(64)
+            .and_then(|each| each.checked_mul(threads as u64))
+            .unwrap_or(u64::MAX);
+        // Chains that were captured before keep theirs.
+        if all > self.private.bytes() as u64 {
+            self.private = Arc::new(Mapping::new(all, "private memory")?);
+        }
+        let each = (all / threads as u64) as usize;
+        let private = Arc::clone(&self.private);
+        let capture = self.capture.as_mut().expect("checked above");
+        capture.begin_chain((rows as usize, threads), private, each);
         Ok(())
     }
 
+    fn end_chain(&mut self) -> Result<(), DeviceError> {
+        self.capture.as_mut().ok_or(DeviceError::Misuse("no capture is open"))?.end_chain()
+    }
+
     fn end_capture(&mut self) -> Result<CpuGraph, DeviceError> {
-        let (Some(calls), Some(memory)) = (self.capture.take(), &self.memory) else {
+        if self.capture.as_ref().is_some_and(Capture::in_chain) {
+            return Err(DeviceError::Misuse("a chain is open"));
+        }
+        let (Some(capture), Some(memory)) = (self.capture.take(), &self.memory) else {
             return Err(DeviceError::Misuse("no capture is open"));
         };
         let memory = Arc::clone(memory);
-        let mut scratch = Scratch::default();
-        for call in &calls {
-            let need = call.kernel.scratch();
-            scratch.private = scratch.private.max(need.private.next_multiple_of(64));
-            scratch.shared = scratch.shared.max(need.shared.next_multiple_of(64));
-        }
+        let scratch = capture.scratch();
         self.reserve(scratch)?;
-        Ok(CpuGraph { calls, scratch, memory })
+        Ok(CpuGraph { launches: capture.launches, scratch, memory })
     }
 
     fn abort_capture(&mut self) {
@@ -251,7 +250,7 @@ impl Device for CpuDevice {
             return Err(DeviceError::Misuse("the graph was captured with other memory"));
         }
         let job = Job {
-            calls: &*graph.calls,
+            launches: &*graph.launches,
             release: self.release_weights.then_some(&*graph.memory as *const Memory),
             scratch: self.scratch.ptr(),
             shared_bytes: graph.scratch.shared,

@@ -1,7 +1,7 @@
 //! The threads that walk a captured list of calls together.
 
 use super::affinity::Pinned;
-use super::graph::Call;
+use super::graph::{Chain, Launch, Work};
 use super::memory::Memory;
 use crate::kernels::{Barrier, Worker};
 use hal::DeviceError;
@@ -19,9 +19,9 @@ const SPINS_PER_LOOK: u32 = 256;
 /// What the threads do in one replay.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
-    /// The calls.
-    pub(super) calls: *const [Call],
-    /// Where weights are released after each call, if they are.
+    /// What to do.
+    pub(super) launches: *const [Launch],
+    /// Where weights are released after each launch, if they are.
     pub(super) release: Option<*const Memory>,
     /// Working memory: that of all threads, then that of each thread.
     pub(super) scratch: *mut u8,
@@ -98,8 +98,8 @@ impl Pool {
     /// The job's pointers are valid, its calls were bound to memory that is alive and that no one
     /// else uses during the call.
     pub(super) unsafe fn run(&mut self, job: Job) {
-        // Only the barrier after a call says that every worker has taken the job.
-        if job.calls.is_empty() {
+        // Only the barrier after a launch says that every worker has taken the job.
+        if job.launches.is_empty() {
             return;
         }
         let shared = &*self.shared;
@@ -173,7 +173,7 @@ fn next_generation(shared: &Shared, index: usize, seen: usize) -> usize {
     }
 }
 
-/// Runs every call's share of thread `index`, all threads in step.
+/// Runs every launch's share of thread `index`, all threads in step.
 ///
 /// # Safety
 /// As [`Pool::run`]; every thread calls it.
@@ -187,15 +187,41 @@ unsafe fn walk(shared: &Shared, job: Job, index: usize) {
         shared: job.scratch,
     };
     // SAFETY: the caller's promise.
-    for call in unsafe { &*job.calls } {
-        // SAFETY: the call was bound to memory that is alive; scratch is as large as it asked for.
-        unsafe { call.kernel.run(&worker) };
+    for launch in unsafe { &*job.launches } {
+        // SAFETY: calls were bound to memory that is alive; scratch is as large as they asked for.
+        unsafe {
+            match &launch.work {
+                Work::Call(call) => call.run(&worker),
+                Work::Chain(chain) => run_rows(chain, &worker),
+            }
+        }
         shared.barrier.wait();
         if let (0, Some(memory)) = (index, job.release) {
-            for &(offset, bytes) in &call.weights {
+            for &(offset, bytes) in &launch.weights {
                 // SAFETY: the caller's promise.
                 unsafe { (*memory).release_weights(offset, bytes) };
             }
+        }
+    }
+}
+
+/// Runs a chain on the rows of one thread.
+///
+/// # Safety
+/// As [`crate::kernels::Run::run`] for each of the calls.
+unsafe fn run_rows(chain: &Chain, worker: &Worker<'_>) {
+    let (alone, calls) = (Barrier::new(1), &chain.calls[worker.index]);
+    for row in worker.share(chain.rows) {
+        let worker = Worker {
+            index: row,
+            count: chain.rows,
+            barrier: &alone,
+            private: worker.private,
+            shared: std::ptr::null_mut(),
+        };
+        for call in calls {
+            // SAFETY: the caller's promise; a call of a chain uses no shared memory.
+            unsafe { call.run(&worker) };
         }
     }
 }

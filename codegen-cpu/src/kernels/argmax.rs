@@ -23,7 +23,7 @@ impl Kernel for Argmax {
             rows,
             n,
             x: b.input("x", rows, n, x_stride)?,
-            ids: b.output("ids", 1, rows, rows)?,
+            ids: b.output_column("ids", rows)?,
         })
     }
 

@@ -1,6 +1,7 @@
 //! From the buffers and scalars of a plan to a kernel's own arguments, every size checked once.
 
 use super::simd::{Simd, Vectorised};
+use super::uses::{Split, Use};
 use super::worker::{Scratch, Worker};
 use artifact::Scalar;
 
@@ -13,6 +14,8 @@ pub(crate) struct Buffer {
     pub(crate) bytes: usize,
     /// Whether kernels may write to it.
     pub(crate) writable: bool,
+    /// Whether it is memory of one thread that holds one row: every row is that row then.
+    pub(crate) private: bool,
 }
 
 /// A kernel with its arguments: the same work for every instruction set.
@@ -139,16 +142,6 @@ impl<T> Rows<T> {
     }
 }
 
-/// What a kernel does with a buffer.
-struct Use {
-    /// First byte and the one past the last.
-    start: usize,
-    end: usize,
-    written: bool,
-    /// Bytes of an element, and elements between rows.
-    shape: (usize, usize),
-}
-
 /// Hands out buffers and scalars in order.
 pub(crate) struct Binder<'a> {
     args: &'a [Buffer],
@@ -214,7 +207,7 @@ impl<'a> Binder<'a> {
         got.ok_or_else(|| format!("{} scalars, `{what}` is missing", self.scalars.len()))
     }
 
-    /// The next buffer, read only: `rows` of `n` elements.
+    /// The next buffer, read only: `rows` of `n` elements, each for the row of its number.
     pub(crate) fn input<T>(
         &mut self,
         what: &str,
@@ -225,7 +218,49 @@ impl<'a> Binder<'a> {
         self.rows(what, rows, n, stride, false)
     }
 
-    /// The next buffer, written: `rows` of `n` elements.
+    /// The next buffer, read only: `rows` of `n` elements, of which every row may read all.
+    pub(crate) fn table<T>(
+        &mut self,
+        what: &str,
+        rows: usize,
+        n: usize,
+        stride: usize,
+    ) -> Result<Rows<T>, String> {
+        let found = self.rows(what, rows, n, stride, false)?;
+        self.split(what, Split::Whole)?;
+        Ok(found)
+    }
+
+    /// The next buffer, read only: one element for each of `rows` rows.
+    pub(crate) fn column<T>(&mut self, what: &str, rows: usize) -> Result<Rows<T>, String> {
+        let found = self.rows(what, 1, rows, rows, false)?;
+        self.split(what, Split::Rows { rows, len: size_of::<T>(), stride: size_of::<T>() })?;
+        Ok(found)
+    }
+
+    /// The next buffer, written: one element for each of `rows` rows.
+    pub(crate) fn output_column<T>(&mut self, what: &str, rows: usize) -> Result<Rows<T>, String> {
+        let found = self.rows(what, 1, rows, rows, true)?;
+        self.split(what, Split::Rows { rows, len: size_of::<T>(), stride: size_of::<T>() })?;
+        Ok(found)
+    }
+
+    /// Says how rows divide the buffer that was handed out last.
+    fn split(&mut self, what: &str, split: Split) -> Result<(), String> {
+        let used = self.uses.last_mut().expect("a buffer was handed out");
+        if used.split == Split::Private {
+            return Err(format!("`{what}` is private memory, which holds rows alone"));
+        }
+        used.split = split;
+        Ok(())
+    }
+
+    /// What the call does with its buffers.
+    pub(crate) fn into_uses(self) -> Vec<Use> {
+        self.uses
+    }
+
+    /// The next buffer, written: `rows` of `n` elements, each by the row of its number.
     pub(crate) fn output<T>(
         &mut self,
         what: &str,
@@ -249,14 +284,14 @@ impl<'a> Binder<'a> {
         len: usize,
         written: bool,
     ) -> Result<(usize, Rows<T>), String> {
-        let Buffer { ptr, bytes, writable } = self.buffer(what)?;
+        let Buffer { ptr, bytes, writable, private } = self.buffer(what)?;
         let blocks = bytes / (len * size_of::<T>());
-        if !writable || blocks == 0 {
+        if !writable || private || blocks == 0 {
             return Err(format!(
-                "`{what}` has {bytes} bytes, too few for one block, or is constant"
+                "`{what}` has {bytes} bytes, too few for one block, or is no memory that lasts"
             ));
         }
-        Ok((blocks, self.used(what, ptr, bytes, len, written)?))
+        Ok((blocks, self.used(what, ptr, bytes, len, (written, Split::Whole))?))
     }
 
     fn rows<T>(
@@ -267,7 +302,7 @@ impl<'a> Binder<'a> {
         stride: usize,
         written: bool,
     ) -> Result<Rows<T>, String> {
-        let Buffer { ptr, bytes, writable } = self.buffer(what)?;
+        let Buffer { ptr, bytes, writable, private } = self.buffer(what)?;
         if written && !writable {
             return Err(format!("`{what}` is written and lies in the weights"));
         }
@@ -277,9 +312,10 @@ impl<'a> Binder<'a> {
         if rows > 1 && stride < n {
             return Err(format!("rows of `{what}` have {n} elements and are {stride} apart"));
         }
-        let needed = match rows {
+        let (held, stride) = if private { (rows.min(1), 0) } else { (rows, stride) };
+        let needed = match held {
             0 => Some(0),
-            _ => (rows - 1)
+            _ => (held - 1)
                 .checked_mul(stride)
                 .and_then(|e| e.checked_add(n))
                 .and_then(|e| e.checked_mul(size_of::<T>())),
@@ -287,11 +323,20 @@ impl<'a> Binder<'a> {
         let Some(needed) = needed.filter(|&needed| needed <= bytes) else {
             let element = size_of::<T>();
             return Err(format!(
-                "`{what}` has {bytes} bytes, too few for {rows} rows of {n} elements of {element} \
+                "`{what}` has {bytes} bytes, too few for {held} rows of {n} elements of {element} \
                  bytes, {stride} apart"
             ));
         };
-        self.used(what, ptr, needed, stride, written)
+        let element = size_of::<T>();
+        let split = match private {
+            true => Split::Private,
+            false => Split::Rows {
+                rows,
+                len: n.saturating_mul(element),
+                stride: stride.saturating_mul(element),
+            },
+        };
+        self.used(what, ptr, needed, stride, (written, split))
     }
 
     fn used<T>(
@@ -300,10 +345,10 @@ impl<'a> Binder<'a> {
         ptr: *mut u8,
         bytes: usize,
         stride: usize,
-        written: bool,
+        (written, split): (bool, Split),
     ) -> Result<Rows<T>, String> {
         let (start, shape) = (ptr.addr(), (size_of::<T>(), stride));
-        self.uses.push(Use { start, end: start + bytes, written, shape });
+        self.uses.push(Use { start, end: start + bytes, written, shape, split });
         let ptr = ptr.cast::<T>();
         if !ptr.is_aligned() {
             return Err(format!("`{what}` is not aligned to {} bytes", align_of::<T>()));
@@ -337,10 +382,7 @@ impl<'a> Binder<'a> {
         }
         for (i, a) in self.uses.iter().enumerate() {
             for (j, b) in self.uses.iter().enumerate().take(i) {
-                let apart = a.end <= b.start || b.end <= a.start;
-                let same = a.start == b.start && a.end == b.end && a.shape == b.shape;
-                let one_written = a.written != b.written;
-                if (a.written || b.written) && !apart && !(in_place && same && one_written) {
+                if a.conflicts(b, in_place) {
                     return Err(format!("buffers {j} and {i} overlap and one is written"));
                 }
             }

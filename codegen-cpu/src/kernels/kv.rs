@@ -75,15 +75,50 @@ impl Kv {
     }
 }
 
+/// The slots that rows write.
+pub(crate) struct Slots {
+    rows: usize,
+    count: usize,
+    slots: Rows<i32>,
+}
+
+impl Slots {
+    /// The next buffer, a slot for each of `rows` rows, of a memory whose size is not known yet.
+    pub(crate) fn bind(b: &mut Binder<'_>, rows: usize) -> Result<Self, String> {
+        Ok(Self { rows, count: 0, slots: b.table("slots", 1, rows, rows)? })
+    }
+
+    /// The same for a memory of `count` slots.
+    pub(crate) fn below(self, count: usize) -> Self {
+        Self { count, ..self }
+    }
+
+    /// The slot that `row` writes: none outside the memory, and none that a later row writes too.
+    /// So no two rows write the same place, and which thread has which row does not matter.
+    ///
+    /// # Safety
+    /// The buffer is alive and `row` is one of the rows.
+    #[inline(always)]
+    pub(crate) unsafe fn of(&self, row: usize) -> Option<usize> {
+        /// Slots that are compared before looking at the result.
+        const AT_ONCE: usize = 64;
+        // SAFETY: the caller's promise.
+        let slots = unsafe { std::slice::from_raw_parts(self.slots.row(0), self.rows) };
+        let slot = slots[row];
+        let found = usize::try_from(slot).ok().filter(|&s| s < self.count)?;
+        let same = |part: &[i32]| part.iter().fold(false, |any, &s| any | (s == slot));
+        (!slots[row + 1..].chunks(AT_ONCE).any(same)).then_some(found)
+    }
+}
+
 /// `kv_write_{kv}`: a slot outside the state writes nothing. When rows share a slot, as padding
-/// rows do, the last one stays.
+/// rows do, the last one alone writes it.
 pub(crate) struct KvWrite<T> {
     rows: usize,
     kv: Kv,
-    slot_count: usize,
     k: Rows<f32>,
     v: Rows<f32>,
-    slots: Rows<i32>,
+    slots: Slots,
     state: Rows<T>,
 }
 
@@ -94,26 +129,28 @@ impl<T: Element> Kernel for KvWrite<T> {
         let (k_stride, v_stride) = (b.count("k stride")?, b.count("v stride")?);
         let k = b.input("k", rows, heads * d, k_stride)?;
         let v = b.input("v", rows, heads * d, v_stride)?;
-        let slots = b.input("slots", 1, rows, rows)?;
+        let slots = Slots::bind(b, rows)?;
         let (blocks, state) = b.blocks::<T>("state", kv.block_len(), true)?;
-        Ok(Self { rows, kv, slot_count: blocks * BLOCK_TOKENS, k, v, slots, state })
+        Ok(Self { rows, kv, k, v, slots: slots.below(blocks * BLOCK_TOKENS), state })
     }
 
     #[inline(always)]
     unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
-        // Split by head, keys and values apart: rows that share a slot then meet in one thread.
         let (d, group) = (self.kv.d, self.kv.group);
-        for item in worker.share(2 * self.kv.heads) {
-            let head = item / 2;
-            for row in 0..self.rows {
-                // SAFETY: the slot is checked against the state before it is used.
+        // Keys and values of each head apart: a row has many items.
+        let items = 2 * self.kv.heads;
+        let share = worker.share(self.rows * items);
+        let rows = share.start / items..share.end.div_ceil(items);
+        for row in rows {
+            // SAFETY: the row is one of those bound.
+            let Some(slot) = (unsafe { self.slots.of(row) }) else { continue };
+            let (block, token) = (slot / BLOCK_TOKENS, slot % BLOCK_TOKENS);
+            let first = share.start.max(row * items) - row * items;
+            let end = share.end.min((row + 1) * items) - row * items;
+            for item in first..end {
+                let head = item / 2;
+                // SAFETY: the slot is inside the state and of this row alone.
                 unsafe {
-                    let slot = *self.slots.row(0).add(row);
-                    let Some(slot) = usize::try_from(slot).ok().filter(|&s| s < self.slot_count)
-                    else {
-                        continue;
-                    };
-                    let (block, token) = (slot / BLOCK_TOKENS, slot % BLOCK_TOKENS);
                     let state = self.state.row(0);
                     if item % 2 == 1 {
                         let v = self.v.row(row).add(head * d);

@@ -56,8 +56,8 @@ impl<I: Element, O: Element> Kernel for LayerNorm<I, O> {
             n,
             eps,
             x: b.input("x", rows, width, x_stride)?,
-            weight: b.input("weight", 1, n, n)?,
-            bias: b.input("bias", 1, n, n)?,
+            weight: b.table("weight", 1, n, n)?,
+            bias: b.table("bias", 1, n, n)?,
             out: b.output("out", rows, width, out_stride)?,
         })
     }

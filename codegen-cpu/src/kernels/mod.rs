@@ -25,9 +25,11 @@ mod registry;
 mod rope;
 mod rows;
 mod simd;
+mod uses;
 mod worker;
 
 pub(crate) use bind::{Binder, Buffer, Run};
 pub(crate) use registry::bind;
-pub use registry::names;
-pub(crate) use worker::{Barrier, Scratch, Worker};
+pub use registry::{names, row_wise};
+pub(crate) use uses::{Use, check_chain};
+pub(crate) use worker::{Barrier, Scratch, Worker, share};

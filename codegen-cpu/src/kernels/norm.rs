@@ -84,7 +84,7 @@ impl<I: Element, O: Element> Kernel for RmsNorm<I, O> {
             n,
             eps,
             x: b.input("x", rows, width, x_stride)?,
-            weight: b.input("weight", 1, n, n)?,
+            weight: b.table("weight", 1, n, n)?,
             out: b.output("out", rows, width, out_stride)?,
         })
     }
@@ -130,7 +130,7 @@ impl<O: Element> Kernel for AddRmsNorm<O> {
             eps,
             a: b.input("a", rows, n, a_stride)?,
             b: b.input("b", rows, n, b_stride)?,
-            weight: b.input("weight", 1, n, n)?,
+            weight: b.table("weight", 1, n, n)?,
             sum: b.output("sum", rows, n, sum_stride)?,
             out: b.output("out", rows, n, out_stride)?,
         })

@@ -24,7 +24,7 @@ impl Kernel for RopeTable {
             rows,
             factor,
             frequencies,
-            positions: b.input("positions", 1, rows, rows)?,
+            positions: b.column("positions", rows)?,
             out: b.output("out", rows, 2 * half, 2 * half)?,
         })
     }

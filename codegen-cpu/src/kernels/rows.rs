@@ -81,8 +81,8 @@ impl<T: Element> Kernel for GatherRows<T> {
             count,
             limit,
             n,
-            x: b.input("x", limit, n, x_stride)?,
-            indices: b.input("rows", 1, count, count)?,
+            x: b.table("x", limit, n, x_stride)?,
+            indices: b.column("rows", count)?,
             out: b.output("out", count, n, out_stride)?,
         })
     }
@@ -152,13 +152,13 @@ impl<L: Table, W: Element, O: Element> Kernel for Embed<L, W, O> {
         let (rows, vocab, n) = (b.count("T")?, b.count("V")?, b.positive("H")?);
         let out_stride = b.count("out stride")?;
         product(&[vocab.next_multiple_of(64), n.next_multiple_of(2), size_of::<W>()])?;
-        let ids = b.input("ids", 1, rows, rows)?;
+        let ids = b.column("ids", rows)?;
         let table = if L::PANELS {
             let dtype = if size_of::<W>() == 2 { DType::BF16 } else { DType::F32 };
             let len = Panels::new(vocab as u64, n as u64, dtype).padded_len() as usize;
-            b.input("table", 1, len, len)?
+            b.table("table", 1, len, len)?
         } else {
-            b.input("table", vocab, n, n)?
+            b.table("table", vocab, n, n)?
         };
         let out = b.output("out", rows, n, out_stride)?;
         Ok(Self { rows, vocab, n, ids, table, out, layout: PhantomData })

@@ -50,6 +50,16 @@ pub(crate) struct Scratch {
     pub(crate) shared: usize,
 }
 
+impl Scratch {
+    /// Enough for either, in whole cache lines.
+    pub(crate) fn most(self, other: Scratch) -> Scratch {
+        Scratch {
+            private: self.private.max(other.private.next_multiple_of(64)),
+            shared: self.shared.max(other.shared.next_multiple_of(64)),
+        }
+    }
+}
+
 /// One thread of a replay, as kernels see it.
 pub(crate) struct Worker<'a> {
     /// Which thread, counted from 0.
@@ -64,12 +74,24 @@ pub(crate) struct Worker<'a> {
     pub(crate) shared: *mut u8,
 }
 
+/// The share of worker `index` of `count`: see [`Worker::share`].
+#[inline(always)]
+pub(crate) fn share(n: usize, index: usize, count: usize) -> Range<usize> {
+    if n == count {
+        return index..index + 1;
+    }
+    let at = |i: usize| match n.checked_mul(i) {
+        Some(product) => product / count,
+        None => (n as u128 * i as u128 / count as u128) as usize,
+    };
+    at(index)..at(index + 1)
+}
+
 impl Worker<'_> {
     /// This thread's share of `0..n`: contiguous, in the order of the threads, as equal as it goes.
     #[inline(always)]
     pub(crate) fn share(&self, n: usize) -> Range<usize> {
-        let at = |i: usize| (n as u128 * i as u128 / self.count as u128) as usize;
-        at(self.index)..at(self.index + 1)
+        share(n, self.index, self.count)
     }
 
     /// This thread's share of a matrix: some rows with all columns, or all rows with some columns

@@ -5,6 +5,7 @@
 extern crate precast_codegen_cpu as codegen_cpu;
 
 mod attention;
+mod chain;
 mod device;
 mod elementwise;
 mod experts;

@@ -42,6 +42,18 @@ pub(crate) fn place(lengths: impl IntoIterator<Item = usize>) -> (Vec<BufferRef>
     (refs.collect(), end)
 }
 
+/// Ends the capture and replays it once on `buffers`, which lie at `refs`.
+pub(crate) fn replay_on(device: &mut CpuDevice, refs: &[BufferRef], buffers: &mut [Vec<u8>]) {
+    let graph = device.end_capture().unwrap();
+    for (&at, bytes) in refs.iter().zip(buffers.iter()) {
+        device.write(at, bytes);
+    }
+    device.replay(&graph).unwrap();
+    for (&at, bytes) in refs.iter().zip(buffers.iter_mut()) {
+        device.read(at, bytes);
+    }
+}
+
 /// Runs `kernel` on buffers with these contents; they hold the contents after it then.
 pub(crate) fn run(
     set: InstructionSet,
@@ -55,14 +67,7 @@ pub(crate) fn run(
     device.load(MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 0 }).unwrap();
     device.begin_capture().unwrap();
     device.launch(kernel, &refs, scalars).unwrap();
-    let graph = device.end_capture().unwrap();
-    for (&at, bytes) in refs.iter().zip(buffers.iter()) {
-        device.write(at, bytes);
-    }
-    device.replay(&graph).unwrap();
-    for (&at, bytes) in refs.iter().zip(buffers.iter_mut()) {
-        device.read(at, bytes);
-    }
+    replay_on(&mut device, &refs, buffers);
 }
 
 /// Counts as scalars.

@@ -81,7 +81,7 @@ impl FakeDevice {
         match space {
             Space::Arena => &mut self.arena,
             Space::State => &mut self.state,
-            Space::Weights => &mut [],
+            Space::Weights | Space::Private => &mut [],
         }
     }
 
@@ -177,6 +177,14 @@ impl Device for FakeDevice {
             None => return Err(DeviceError::Misuse("launch outside a capture")),
         }
         Ok(())
+    }
+
+    fn begin_chain(&mut self, _: u32, _: u64) -> Result<(), DeviceError> {
+        Err(DeviceError::Misuse("a fake plan has no chains"))
+    }
+
+    fn end_chain(&mut self) -> Result<(), DeviceError> {
+        Err(DeviceError::Misuse("a fake plan has no chains"))
     }
 
     fn end_capture(&mut self) -> Result<FakeGraph, DeviceError> {

@@ -149,6 +149,7 @@ fn plan(model: &FakeModel, places: &Places, phase: Phase, rows: u32, context_tok
         placements,
         kernels: vec![format!("fake_{phase}")],
         steps: vec![Step { kernel: 0, args, scalars: scalars.to_vec() }],
+        chains: vec![],
     }
 }
 

@@ -184,7 +184,7 @@ impl Kernel for AddBias {
             rows,
             n,
             a: b.input("x", rows, n, x_stride)?,
-            b: b.input::<f32>("bias", 1, n, n)?.repeated(),
+            b: b.table::<f32>("bias", 1, n, n)?.repeated(),
             out: b.output("out", rows, n, out_stride)?,
             function: Add,
         }))

@@ -35,7 +35,7 @@ impl Kernel for ExpertBias {
             experts,
             x: b.input("x", rows, width, x_stride)?,
             ids: b.input("ids", rows, k, ids_stride)?,
-            bias: b.input("bias", experts, n, n)?,
+            bias: b.table("bias", experts, n, n)?,
             out: b.output("out", rows, width, out_stride)?,
         })
     }

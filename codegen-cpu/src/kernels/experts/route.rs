@@ -219,7 +219,7 @@ impl<B: Bias> Kernel for Route<B> {
             top_groups,
             scale,
             logits: b.input("logits", rows, experts, stride)?,
-            bias: if B::GIVEN { Some(b.input("bias", 1, experts, experts)?) } else { None },
+            bias: if B::GIVEN { Some(b.table("bias", 1, experts, experts)?) } else { None },
             ids: b.output("ids", rows, k, k)?,
             weights: b.output("weights", rows, k, k)?,
             biased: PhantomData,

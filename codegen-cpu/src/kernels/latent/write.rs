@@ -2,18 +2,17 @@
 
 use crate::kernels::bind::{Binder, Kernel, Rows, product};
 use crate::kernels::element::Element;
-use crate::kernels::kv::BLOCK_TOKENS;
+use crate::kernels::kv::{BLOCK_TOKENS, Slots};
 use crate::kernels::simd::{LANES, Simd};
 use crate::kernels::worker::Worker;
 
 /// `paged_write_{kv}`: a slot outside the state writes nothing. When rows share a slot, as padding
-/// rows do, the last one stays.
+/// rows do, the last one alone writes it.
 pub(crate) struct PagedWrite<T> {
     rows: usize,
     n: usize,
-    slot_count: usize,
     x: Rows<f32>,
-    slots: Rows<i32>,
+    slots: Slots,
     state: Rows<T>,
 }
 
@@ -23,23 +22,19 @@ impl<T: Element> Kernel for PagedWrite<T> {
         let block_len = super::block_len::<T>(n, b.count("block tokens")?)?;
         let x_stride = b.count("x stride")?;
         let x = b.input("x", rows, n, x_stride)?;
-        let slots = b.input("slots", 1, rows, rows)?;
+        let slots = Slots::bind(b, rows)?;
         let (blocks, state) = b.blocks::<T>("state", block_len, true)?;
-        Ok(Self { rows, n, slot_count: product(&[blocks, BLOCK_TOKENS])?, x, slots, state })
+        Ok(Self { rows, n, x, slots: slots.below(product(&[blocks, BLOCK_TOKENS])?), state })
     }
 
     #[inline(always)]
     unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
-        // Split by columns alone: rows that share a slot then meet in one thread.
-        let lines = worker.share(self.n.div_ceil(LANES));
-        let columns = lines.start * LANES..(lines.end * LANES).min(self.n);
-        for row in 0..self.rows {
-            // SAFETY: the slot is checked against the state before it is used.
+        let (rows, columns) = worker.share_matrix(self.rows, self.n);
+        for row in rows {
+            // SAFETY: the row is one of those bound; the slot is inside the state and of this row
+            // alone.
             unsafe {
-                let slot = *self.slots.row(0).add(row);
-                let Some(slot) = usize::try_from(slot).ok().filter(|&s| s < self.slot_count) else {
-                    continue;
-                };
+                let Some(slot) = self.slots.of(row) else { continue };
                 let (x, to) = (self.x.row(row), self.state.row(0).add(slot * self.n));
                 for i in columns.clone().step_by(LANES) {
                     let left = columns.end - i;

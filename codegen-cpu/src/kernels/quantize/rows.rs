@@ -76,8 +76,8 @@ impl<T: Element> Kernel for QuantizeStatic<T> {
             rows,
             n,
             x: b.input("x", rows, n, x_stride)?,
-            scale: b.input("scale", 1, 1, 1)?,
-            offset: b.input("offset", 1, 1, 1)?,
+            scale: b.table("scale", 1, 1, 1)?,
+            offset: b.table("offset", 1, 1, 1)?,
             codes: b.output("codes", rows, n, n)?,
         })
     }

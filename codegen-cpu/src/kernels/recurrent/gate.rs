@@ -52,8 +52,8 @@ impl Kernel for DeltaGate {
             rows,
             heads,
             a: b.input("a", rows, heads, a_stride)?,
-            a_log: b.input("a_log", 1, heads, heads)?,
-            dt_bias: b.input("dt_bias", 1, heads, heads)?,
+            a_log: b.table("a_log", 1, heads, heads)?,
+            dt_bias: b.table("dt_bias", 1, heads, heads)?,
             out: b.output("out", rows, heads, out_stride)?,
         })
     }

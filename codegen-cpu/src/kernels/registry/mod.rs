@@ -6,6 +6,7 @@ mod latent;
 mod product;
 mod quant;
 mod recurrent;
+mod row_wise;
 
 use super::bind::{Binder, Kernel, Run, compiled};
 use super::simd::Portable;
@@ -40,6 +41,13 @@ pub(crate) fn bind(
     let (known, bind) = tables.iter().copied().flatten().find(|(known, _)| *known == name)?;
     binder.call(known, linear);
     Some(bind(set, binder))
+}
+
+/// Names of the kernels that run row by row: a worker `r` of as many as there are rows (or of a part
+/// of them that divides their number) computes row `r` (or its rows) alone, from row `r` of its rows
+/// and from what no call of the chain writes, meets no other worker and uses no shared memory.
+pub fn row_wise() -> impl Iterator<Item = &'static str> {
+    row_wise::KERNELS.iter().copied()
 }
 
 /// Every kernel name, products without `linear_`.
