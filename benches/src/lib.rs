@@ -2,6 +2,7 @@
 //! limits of the machine.
 
 pub mod checkpoint;
+pub mod config;
 pub mod device;
 pub mod forms;
 pub mod probe;

@@ -2,6 +2,7 @@
 
 use crate::{
     Arg, CompileError, Lowered, Operand, Target,
+    chain::{self, PendingChain},
     pack::WeightTable,
     place::{Request, place},
     recipe::{Constants, Recipes},
@@ -9,6 +10,7 @@ use crate::{
 };
 use artifact::{BufferRef, Phase, Placement, Plan, Port, Space, Step, check_plan};
 use ir::{EntityId, Func, NodeId, Op, Storage, TensorType, ValueDef, ValueId};
+use passes::TargetInfo;
 
 /// What the plan is called and for.
 pub(crate) struct PlanName {
@@ -41,9 +43,16 @@ pub(crate) fn emit(
     stored: Stored<'_>,
     states: &StateTable,
 ) -> Result<Emitted, CompileError> {
-    let mut scope = Scope { func, views: vec![None; func.values.len()] };
-    let (buffers, calls) = (Vec::new(), Vec::new());
-    let mut emitter = Emitter { target, stored, states, buffers, calls };
+    let mut scope = Scope { func, views: vec![None; func.values.len()], private: None };
+    let mut emitter = Emitter {
+        target,
+        info: target.info(),
+        stored,
+        states,
+        buffers: Vec::new(),
+        calls: Vec::new(),
+        chains: Vec::new(),
+    };
     for &param in &func.params {
         emitter.param(&mut scope, param)?;
     }
@@ -57,6 +66,8 @@ pub(crate) fn emit(
 struct Scope<'a> {
     func: &'a Func,
     views: Vec<Option<View>>,
+    /// In a chain, which values lie in private memory.
+    private: Option<Vec<bool>>,
 }
 
 impl Scope<'_> {
@@ -66,13 +77,20 @@ impl Scope<'_> {
 
     fn pending(&self, value: ValueId) -> PendingArg {
         let view = self.views[value.index()].expect("operands and results were viewed");
-        PendingArg { view, bytes: span_bytes(self.ty(value), view.row_stride) }
+        let ty = self.ty(value);
+        let bytes = match view.base {
+            Base::Private(..) => ty.dtype.bytes_for(row_len(ty)),
+            _ => span_bytes(ty, view.row_stride),
+        };
+        PendingArg { view, bytes }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Base {
     Arena(usize),
+    /// A buffer of a chain. It holds one row, so row strides count for nothing.
+    Private(usize, usize),
     State(u64),
     Weight(u64),
 }
@@ -98,10 +116,13 @@ struct PendingCall {
 
 struct Emitter<'a> {
     target: &'a dyn Target,
+    info: TargetInfo,
     stored: Stored<'a>,
     states: &'a StateTable,
     buffers: Vec<Request>,
     calls: Vec<PendingCall>,
+    /// The last one may be open.
+    chains: Vec<PendingChain>,
 }
 
 fn dims(ty: &TensorType) -> Vec<u64> {
@@ -128,6 +149,14 @@ impl Emitter<'_> {
     fn buffer(&mut self, bytes: u64, first: usize, last: usize) -> usize {
         self.buffers.push(Request { first: first as u32, last: last as u32, bytes });
         self.buffers.len() - 1
+    }
+
+    /// A buffer of the open chain.
+    fn private_buffer(&mut self, bytes: u64, first: usize, last: usize) -> Base {
+        let at = self.chains.len() - 1;
+        let private = &mut self.chains[at].private;
+        private.push(Request { first: first as u32, last: last as u32, bytes });
+        Base::Private(at, private.len() - 1)
     }
 
     fn param(&mut self, scope: &mut Scope<'_>, value: ValueId) -> Result<(), CompileError> {
@@ -180,9 +209,40 @@ impl Emitter<'_> {
             n.outs.iter().map(|&o| Operand::dense(scope.ty(o).clone())).collect();
         match (&n.op, self.target.lower(&n.op, &operands, &results)) {
             (_, Ok(lowered)) => self.calls(scope, node, lowered),
-            (Op::Fused { body }, Err(_)) => self.in_place(scope, node, body.func()),
+            (Op::Fused { body }, Err(_)) => match chain::rows(body.func(), &self.info) {
+                Some(rows) => self.chain(scope, node, body.func(), rows),
+                None => self.in_place(scope, node, body.func(), None),
+            },
             (_, Err(e)) => Err(e.into()),
         }
+    }
+
+    /// The ops of a composite as a chain of `rows` rows: what only they use is in private memory.
+    fn chain(
+        &mut self,
+        scope: &mut Scope<'_>,
+        node: NodeId,
+        body: &Func,
+        rows: u64,
+    ) -> Result<(), CompileError> {
+        let first = self.calls.len();
+        self.chains.push(PendingChain { steps: first..first, rows, private: Vec::new() });
+        self.in_place(scope, node, body, Some(chain::private(body)))?;
+        let steps = first..self.calls.len();
+        // Any thread may be at any step: what the chain touches is needed from its start to its end.
+        for arg in self.calls[steps.clone()].iter().flat_map(|call| &call.args) {
+            if let Base::Arena(buffer) = arg.view.base {
+                let Request { first, last, .. } = &mut self.buffers[buffer];
+                *first = (*first).min(steps.start as u32);
+                *last = (*last).max(steps.end as u32 - 1);
+            }
+        }
+        let chain = self.chains.last_mut().expect("pushed above");
+        chain.steps = steps;
+        if chain.steps.len() < 2 && chain.private.is_empty() {
+            self.chains.pop();
+        }
+        Ok(())
     }
 
     /// The ops of a composite one by one, where the target has no kernel for all of it.
@@ -191,8 +251,9 @@ impl Emitter<'_> {
         scope: &mut Scope<'_>,
         node: NodeId,
         body: &Func,
+        private: Option<Vec<bool>>,
     ) -> Result<(), CompileError> {
-        let mut inner = Scope { func: body, views: vec![None; body.values.len()] };
+        let mut inner = Scope { func: body, views: vec![None; body.values.len()], private };
         let n = &scope.func.nodes[node];
         for (&param, &arg) in body.params.iter().zip(&n.args) {
             inner.views[param.index()] = scope.views[arg.index()];
@@ -221,9 +282,16 @@ impl Emitter<'_> {
                 Some(&(state, _)) => self.view(scope, n.args[state])?,
                 None => {
                     let ty = scope.ty(out).clone();
-                    let bytes = ty.bytes().expect("the function is specialised");
-                    let buffer = self.buffer(bytes, first, last);
-                    dense(Base::Arena(buffer), &ty)
+                    let base = match &scope.private {
+                        Some(private) if private[out.index()] => {
+                            self.private_buffer(ty.dtype.bytes_for(row_len(&ty)), first, last)
+                        }
+                        _ => {
+                            let bytes = ty.bytes().expect("the function is specialised");
+                            Base::Arena(self.buffer(bytes, first, last))
+                        }
+                    };
+                    dense(base, &ty)
                 }
             };
             scope.views[out.index()] = Some(view);
@@ -256,10 +324,12 @@ impl Emitter<'_> {
     }
 
     fn touch(&mut self, view: View, step: usize) {
-        if let Base::Arena(buffer) = view.base {
-            let last = &mut self.buffers[buffer].last;
-            *last = (*last).max(step as u32);
-        }
+        let request = match view.base {
+            Base::Arena(buffer) => &mut self.buffers[buffer],
+            Base::Private(chain, buffer) => &mut self.chains[chain].private[buffer],
+            Base::State(_) | Base::Weight(_) => return,
+        };
+        request.last = request.last.max(step as u32);
     }
 
     /// The place of a result that is a part or another shape of its operand, if no element needs
@@ -326,9 +396,11 @@ impl Emitter<'_> {
         }
 
         let placed = place(&self.buffers, self.target.arena_align());
+        let rows: Vec<_> = self.chains.iter().map(|c| c.place(self.target.arena_align())).collect();
         let locate = |view: &View, bytes: u64| {
             let (space, base) = match view.base {
                 Base::Arena(buffer) => (Space::Arena, placed.offsets[buffer]),
+                Base::Private(chain, buffer) => (Space::Private, rows[chain].offsets[buffer]),
                 Base::State(offset) => (Space::State, offset),
                 Base::Weight(offset) => (Space::Weights, offset),
             };
@@ -368,7 +440,7 @@ impl Emitter<'_> {
             placements: placements.collect(),
             kernels,
             steps,
-            chains: Vec::new(),
+            chains: self.chains.iter().zip(&rows).map(|(c, placed)| c.finish(placed)).collect(),
         };
         check_plan(&plan)
             .map_err(|source| CompileError::Placement { plan: plan.name.clone(), source })?;

@@ -1,6 +1,7 @@
 //! The driver: specialise per batch size, schedule, place buffers, pack weights, emit plans.
 
 mod buckets;
+mod chain;
 mod driver;
 mod emit;
 mod error;

@@ -11,11 +11,12 @@ use precast_compiler::{
 use std::path::PathBuf;
 use tensor::{TensorInfo, WeightError, WeightSource};
 
+/// No composites: plans then list the ops one by one.
 struct Anything;
 
 impl Target for Anything {
     fn info(&self) -> TargetInfo {
-        TargetInfo::everything()
+        TargetInfo { row_wise_ops: Vec::new(), ..TargetInfo::everything() }
     }
     fn build_target(&self) -> BuildTarget {
         BuildTarget {

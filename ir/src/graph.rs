@@ -28,6 +28,11 @@ impl Users {
         }
         Self(users)
     }
+
+    /// Nodes that read a result of `node`, in program order.
+    pub fn readers(&self, node: NodeId) -> &[NodeId] {
+        &self.0[node.index()]
+    }
 }
 
 /// Live nodes whose results `node` reads, each once.

@@ -12,6 +12,7 @@ pub mod interp;
 pub mod op;
 mod order;
 mod outline;
+mod row_wise;
 mod rules;
 pub mod text;
 mod types;

@@ -15,6 +15,22 @@ pub(crate) struct Outcome {
     pub(crate) last_root: Option<String>,
 }
 
+impl Outcome {
+    /// What became of a match at `root`.
+    fn note(&mut self, func: &Func, root: NodeId, applied: Result<String, Decline>) {
+        match applied {
+            Ok(root) => {
+                self.fired += 1;
+                self.last_root = Some(root);
+            }
+            Err(Decline::NoMatch) => {}
+            Err(Decline::Guard { code, why }) => {
+                self.near_misses.push(NearMiss { code, why, at: func.describe(root) });
+            }
+        }
+    }
+}
+
 /// A rewrite that is wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Failure {
@@ -81,6 +97,12 @@ fn run_here(
     loop {
         outcome.near_misses.clear();
         let before = outcome.fired;
+        for region in rewrite.regions(func, context) {
+            let Some(&last) = region.nodes.last().filter(|_| outcome.fired < budget) else { break };
+            let made = Replacement::composite(func, &region.nodes, region.kind, context.target);
+            let applied = made.and_then(|replacement| replace(func, last, &replacement));
+            outcome.note(func, last, applied);
+        }
         for root in func.order.clone() {
             if outcome.fired == budget {
                 return Ok(outcome);
@@ -89,20 +111,10 @@ fn run_here(
             if outcome.fired > before && !func.is_live(root) {
                 continue;
             }
-            let applied = rewrite.apply(func, root, context).and_then(|replacement| {
-                substitute(func, root, &replacement)?;
-                Ok(replaced(func, root, &replacement))
-            });
-            match applied {
-                Ok(root) => {
-                    outcome.fired += 1;
-                    outcome.last_root = Some(root);
-                }
-                Err(Decline::NoMatch) => {}
-                Err(Decline::Guard { code, why }) => {
-                    outcome.near_misses.push(NearMiss { code, why, at: func.describe(root) });
-                }
-            }
+            let applied = rewrite
+                .apply(func, root, context)
+                .and_then(|replacement| replace(func, root, &replacement));
+            outcome.note(func, root, applied);
             if outcome.fired > bound {
                 return Err(Failure::NoFixpoint { fired: outcome.fired });
             }
@@ -111,6 +123,12 @@ fn run_here(
             return Ok(outcome);
         }
     }
+}
+
+/// Makes a replacement; what the replaced `root` was.
+fn replace(func: &mut Func, root: NodeId, new: &Replacement) -> Result<String, Decline> {
+    substitute(func, root, new)?;
+    Ok(replaced(func, root, new))
 }
 
 /// What the replaced `root` was, and its first result, whose name a new value may have now.

@@ -58,6 +58,7 @@ fn target(name: &str, kinds: &[&str]) -> Result<TargetInfo, String> {
             layout_rules: Vec::new(),
             gate_up_block: None,
             fused_ops: Vec::new(),
+            row_wise_ops: Vec::new(),
         }),
         // Fractal weights but for tables that are looked up, products by head, and scales.
         "fractal" => {
@@ -71,6 +72,10 @@ fn target(name: &str, kinds: &[&str]) -> Result<TargetInfo, String> {
                 ],
                 ..everything
             })
+        }
+        "no-rows" => {
+            everything.fused_ops.retain(|op| op != "rows");
+            Ok(everything)
         }
         "no-block" => Ok(TargetInfo { gate_up_block: None, ..everything }),
         other => Err(format!("no test target is called {other}")),

@@ -7,8 +7,8 @@ use crate::{
     duplicates::MergeDuplicates,
     fold_cast::FoldCast,
     fuse::{
-        FuseDequantize, FuseEpilogues, FuseGateUp, FuseMlaPreprocess, FuseMoe, FuseQkv,
-        fuse_add_rms_norm, fuse_silu_mul,
+        FuseDequantize, FuseEpilogues, FuseGateUp, FuseMlaPreprocess, FuseMoe, FuseQkRopeWrite,
+        FuseQkv, FuseRows, fuse_add_rms_norm, fuse_silu_mul,
     },
     layouts::AssignLayouts,
     quantize::QuantizeMatmuls,
@@ -75,6 +75,8 @@ pub fn default_pipeline() -> Vec<Stage> {
         step(FuseMlaPreprocess, "composites last: passes look for plain ops"),
         step(FuseMoe, "before fuse-epilogues, which goes on inside"),
         step(FuseEpilogues, "after the larger composites, which are made of plain ops"),
+        step(FuseQkRopeWrite, "before fuse-rows, which would take its ops"),
+        step(FuseRows, "after every pass that wants one of these ops for itself"),
     ];
     vec![
         Stage { phase: Some(Phase::Imported), steps: imported },

@@ -73,6 +73,15 @@ impl Replacement {
     }
 }
 
+/// Ops that are to become a composite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The ops, in the order of the function.
+    pub nodes: Vec<NodeId>,
+    /// What computes the composite.
+    pub kind: &'static str,
+}
+
 /// What a rewrite may know beyond the function.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
@@ -103,6 +112,12 @@ pub trait Rewrite: Send + Sync {
     /// in, `include_str!("this_file.rs")`. Empty when it is not known.
     fn source(&self) -> &'static str {
         ""
+    }
+
+    /// The composites to make, for a pass that divides a function as a whole. They are made before
+    /// [`Rewrite::apply`] is called, and asked for again until none can be made.
+    fn regions(&self, _func: &Func, _context: &Context<'_>) -> Vec<Region> {
+        Vec::new()
     }
 
     /// The replacement for the pattern at `root`. Changes nothing in `func` but to create nodes.

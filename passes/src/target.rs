@@ -18,6 +18,9 @@ pub struct TargetInfo {
     pub gate_up_block: Option<u64>,
     /// Fused ops it has kernels for, by mnemonic.
     pub fused_ops: Vec<String>,
+    /// Ops that it runs row by row, several of them on one row after another: see
+    /// [`ir::Op::row_wise`]. By mnemonic.
+    pub row_wise_ops: Vec<String>,
 }
 
 /// A layout for some weights.
@@ -30,6 +33,42 @@ pub struct LayoutRule {
     /// What the op reads it in.
     pub layout: Layout,
 }
+
+/// Every op that can be computed row by row.
+pub const ROW_WISE_OPS: [&str; 32] = [
+    "embed",
+    "gather_rows",
+    "store_rows",
+    "cast",
+    "reshape",
+    "slice",
+    "concat",
+    "add",
+    "mul",
+    "silu",
+    "add_scalar",
+    "sigmoid",
+    "scale_rows",
+    "swiglu_clamped",
+    "add_bias",
+    "rms_norm",
+    "layer_norm",
+    "l2_norm",
+    "argmax",
+    "quantize_rows",
+    "quantize_static",
+    "quantize_fp8",
+    "route",
+    "expert_bias",
+    "combine_experts",
+    "rope_table",
+    "rotary",
+    "kv_write",
+    "paged_write",
+    "delta_gate",
+    "add_rms_norm",
+    "silu_mul",
+];
 
 impl TargetInfo {
     /// A target with a kernel for every fused op and small blocks, to try passes on small graphs.
@@ -44,6 +83,8 @@ impl TargetInfo {
             "mla_preprocess",
             "moe",
             "linear",
+            "rows",
+            "qk_rope_write",
         ];
         Self {
             name: "everything".to_owned(),
@@ -51,6 +92,7 @@ impl TargetInfo {
             layout_rules: Vec::new(),
             gate_up_block: Some(2),
             fused_ops: fused.map(str::to_owned).to_vec(),
+            row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
         }
     }
 
@@ -58,6 +100,11 @@ impl TargetInfo {
     pub fn layout_of(&self, op: &Op, dtype: DType) -> Layout {
         let applies = |r: &&LayoutRule| r.op == op.mnemonic() && r.dtype.is_none_or(|t| t == dtype);
         self.layout_rules.iter().find(applies).map_or(self.matmul_weight_layout, |r| r.layout)
+    }
+
+    /// Whether it runs `op` row by row together with others.
+    pub fn runs_rows_of(&self, op: &Op) -> bool {
+        op.row_wise().is_some() && self.row_wise_ops.iter().any(|known| known == op.mnemonic())
     }
 
     /// Whether it has a kernel for the fused op `mnemonic`.

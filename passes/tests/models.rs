@@ -55,6 +55,7 @@ fn numbers_stay(name: &str) {
         layout_rules: Vec::new(),
         gate_up_block: None,
         fused_ops: Vec::new(),
+        row_wise_ops: Vec::new(),
     };
     for (options, target) in
         [(F32, TargetInfo::everything()), (BF16, TargetInfo::everything()), (BF16, bare)]

@@ -35,11 +35,15 @@ fn random_func(picks: &[Pick]) -> Func {
         let (x, y) = (recent(a), recent(b));
         let (matrix, row) = (matrices[c % matrices.len()], rows[c % rows.len()]);
         let out = if flag { DType::F32 } else { DType::BF16 };
-        if which % 19 == 18 {
+        if which % 20 == 18 {
             values.extend(paged.latent_attention(&mut func, x, out));
             continue;
         }
-        if which % 19 >= 13 {
+        if which % 20 == 19 {
+            values.extend(paged.attention(&mut func, x, flag));
+            continue;
+        }
+        if which % 20 >= 13 {
             let codes = match c % 3 {
                 0 => codes,
                 own => func.weight(
@@ -47,15 +51,15 @@ fn random_func(picks: &[Pick]) -> Func {
                     f32s("[4,4]").with_dtype(DType::I8),
                 ),
             };
-            let made = match which % 19 {
+            let made = match which % 20 {
                 13 => gated(&mut func, x),
                 14 => experts(&mut func, x, matrix),
-                _ => quantised(&mut func, x, [codes, scales[c % 2]], which % 19, out),
+                _ => quantised(&mut func, x, [codes, scales[c % 2]], which % 20, out),
             };
             values.extend(made);
             continue;
         }
-        let (op, args) = match which % 19 {
+        let (op, args) = match which % 20 {
             0 => (Op::Add {}, vec![x, y]),
             1 => (Op::Mul {}, vec![x, y]),
             2 => (Op::Silu {}, vec![x]),
@@ -79,16 +83,18 @@ fn random_func(picks: &[Pick]) -> Func {
     let mut results: Vec<ValueId> = values.iter().rev().take(3).copied().collect();
     results.push(state);
     results.extend(paged.states);
+    results.push(paged.kv);
     func.set_results(results);
     func
 }
 
-/// Caches of latent attention, and where rows stand in them.
+/// Caches of attention, latent and other, and where rows stand in them.
 struct Paged {
     slots: ValueId,
     table: ValueId,
     positions: ValueId,
     states: [ValueId; 2],
+    kv: ValueId,
 }
 
 impl Paged {
@@ -103,7 +109,40 @@ impl Paged {
                 func.param("latent", state("[NB,4,6]")),
                 func.param("rope_key", state("[NB,4,2]")),
             ],
+            kv: func.param("kv", state("[NB,2,1,4,4]")),
         }
+    }
+
+    /// Attention of two query heads to one key head, all parts of one projection of the rows `x`, with
+    /// norms of queries and keys if `normed`.
+    fn attention(&mut self, func: &mut Func, x: ValueId, normed: bool) -> Option<ValueId> {
+        if func.values[x].ty.rank() != 2 {
+            return None;
+        }
+        let n = func.values[x].ty.dims[1].as_const()?;
+        let weight = func.weight(&format!("qkv.{n}"), f32s(&format!("[16,{n}]")));
+        let norm = func.weight("norm.head", f32s("[4]"));
+        let spec = "rope(theta=10000,dim=2)".parse().expect("a specification");
+        let rope = op(func, Op::RopeTable { spec }, &[self.positions])?;
+        let joined = op(func, Op::Matmul { out: DType::F32 }, &[x, weight])?;
+        let mut heads = |start: u64, n: u64| {
+            let part = op(func, Op::Slice { axis: 1, start, len: 4 * n }, &[joined])?;
+            let dims = format!("[T,{n},4]").parse().expect("dims");
+            let part = op(func, Op::Reshape { dims }, &[part])?;
+            if start == 12 {
+                return Some(part);
+            }
+            let part = match normed {
+                true => op(func, Op::RmsNorm { eps: 1e-6, out: DType::F32 }, &[part, norm])?,
+                false => part,
+            };
+            op(func, Op::Rotary { interleaved: normed }, &[part, rope])
+        };
+        let (q, k, v) = (heads(0, 2)?, heads(8, 1)?, heads(12, 1)?);
+        self.kv = op(func, Op::KvWrite {}, &[self.kv, k, v, self.slots])?;
+        let attention = Op::Attention { scale: 0.5, out: DType::F32 };
+        let mixed = op(func, attention, &[q, self.kv, self.table, self.positions])?;
+        op(func, Op::Reshape { dims: "[T,8]".parse().expect("dims") }, &[mixed])
     }
 
     /// Latent attention of the rows `x`, its queries rounded to `out`.
@@ -218,6 +257,7 @@ fn bare() -> TargetInfo {
         layout_rules: Vec::new(),
         gate_up_block: None,
         fused_ops: Vec::new(),
+        row_wise_ops: Vec::new(),
     }
 }
 

@@ -10,7 +10,7 @@ pub use external::ExtendedTarget;
 use artifact::BuildTarget;
 use compiler::{LowerError, Lowered, Operand, Target};
 use ir::{Layout, Op};
-use passes::TargetInfo;
+use passes::{ROW_WISE_OPS, TargetInfo};
 
 /// Tokens in a KV block: as many as fill a 64-byte vector with one key component each.
 pub const KV_BLOCK_TOKENS: u32 = 16;
@@ -33,6 +33,8 @@ impl Target for CpuTarget {
             "dequant_matmul",
             "grouped_dequant_matmul",
             "linear",
+            "qk_rope_write",
+            "rows",
         ];
         TargetInfo {
             name: "cpu".into(),
@@ -40,6 +42,7 @@ impl Target for CpuTarget {
             layout_rules: Vec::new(),
             gate_up_block: Some(GATE_UP_BLOCK),
             fused_ops: fused.map(str::to_owned).to_vec(),
+            row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
         }
     }
 

@@ -7,7 +7,9 @@ mod gate_up;
 mod mla_preprocess;
 mod moe;
 mod product;
+mod qk_rope_write;
 mod qkv;
+mod rows;
 mod silu_mul;
 
 pub(crate) use add_rms_norm::fuse_add_rms_norm;
@@ -16,7 +18,9 @@ pub(crate) use epilogues::FuseEpilogues;
 pub(crate) use gate_up::FuseGateUp;
 pub(crate) use mla_preprocess::FuseMlaPreprocess;
 pub(crate) use moe::FuseMoe;
+pub(crate) use qk_rope_write::FuseQkRopeWrite;
 pub(crate) use qkv::FuseQkv;
+pub(crate) use rows::FuseRows;
 pub(crate) use silu_mul::fuse_silu_mul;
 
 use crate::{TargetInfo, rewrite::Decline};

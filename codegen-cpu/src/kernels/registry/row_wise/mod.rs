@@ -59,12 +59,16 @@ pub(super) const KERNELS: &[&str] = &[
     "silu_f32",
     "silu_mul_bf16",
     "silu_mul_f32",
+    "silu_mul_pairs_bf16",
+    "silu_mul_pairs_f32",
     "slice_bf16",
     "slice_f32",
     "store_rows_bf16",
     "store_rows_f32",
     "swiglu_clamped_bf16",
     "swiglu_clamped_f32",
+    "swiglu_clamped_pairs_bf16",
+    "swiglu_clamped_pairs_f32",
 ];
 
 #[cfg(test)]

@@ -1,0 +1,230 @@
+//! What each fusion is worth: layers of four shapes, decode steps of 1, 8 and 24 rows and a prefill
+//! of 512, with every fusion and without one of them, in turn in one process. A ratio above 1 is time
+//! saved. Arguments: words that names of shapes or passes contain.
+
+use anyhow::{Context, Result};
+use artifact::{Artifact, BufferRef, Model, Phase, Plan, Port};
+use codegen_cpu::{
+    CpuDevice, CpuGraph, CpuOptions,
+    target::{CpuTarget, KV_BLOCK_TOKENS},
+};
+use compiler::{Checkpoint, KvBudget, Options, prepare};
+use hal::{Device, MemoryRequest, capture};
+use half::bf16;
+use models::{BuildOptions, Precision};
+use precast_benches::{config, probe::median};
+use serde_json::{Value, json};
+use std::{fs, path::Path, sync::Arc, time::Instant};
+use tensor::{DType, TensorInfo, WeightError, WeightSource};
+
+const DECODE: [u32; 3] = [1, 8, 24];
+const PREFILL: u32 = 512;
+const CONTEXT: u32 = 1024;
+/// Where the rows of a decode step stand.
+const POSITION: u32 = 200;
+const ROUNDS: usize = 31;
+/// Replays in a round take about so long.
+const ROUND_S: f64 = 0.01;
+
+/// Layers with small vocabularies, so that little else is measured.
+fn shapes() -> Vec<(&'static str, u32, Value)> {
+    vec![
+        ("qwen3", 2, config::qwen3_0_6b_layers(2)),
+        ("qwen3_moe", 2, config::qwen3_moe_layers(2)),
+        ("deepseek_v3", 2, config::deepseek_v3_layers(2)),
+        ("qwen3_next", 4, config::qwen3_next_layers(4)),
+    ]
+}
+
+/// Weights that are finite and differ.
+struct Random;
+
+impl WeightSource for Random {
+    fn info(&self, _: &str) -> Option<&TensorInfo> {
+        None
+    }
+    fn read(&self, name: &str, start: u64, out: &mut [u8]) -> Result<(), WeightError> {
+        let mut state = (name.len() as u64 ^ start).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        for pair in out.chunks_exact_mut(2) {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let value = (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5;
+            pair.copy_from_slice(&bf16::from_f32(value / 16.0).to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// A shape compiled in one way, with its plans captured.
+struct Variant {
+    /// The pass that is left out, if one is.
+    without: Option<&'static str>,
+    device: CpuDevice,
+    graphs: Vec<(Plan, CpuGraph)>,
+}
+
+impl Variant {
+    /// `None` when leaving out the pass changes nothing.
+    fn new(
+        root: &Path,
+        config: &Value,
+        without: Option<&'static str>,
+        base: &[(Plan, CpuGraph)],
+    ) -> Result<Option<Self>> {
+        let (plans, artifact) = compile(root, config, without)?;
+        if without.is_some() && base.iter().zip(&plans).all(|((a, _), b)| a.steps == b.steps) {
+            return Ok(None);
+        }
+        let memory = &artifact.manifest().memory;
+        let mut device = CpuDevice::new(CpuOptions::default())?;
+        device.load(MemoryRequest {
+            weights: Arc::new(artifact.map_weights()?),
+            arena_bytes: memory.arena_bytes,
+            state_bytes: memory.state_bytes,
+        })?;
+        let mut graphs = Vec::new();
+        for plan in plans {
+            let graph = capture(&mut device, &plan)?;
+            graphs.push((plan, graph));
+        }
+        Ok(Some(Self { without, device, graphs }))
+    }
+
+    /// Seconds of each of `count` replays of plan `i`, on average.
+    fn time(&mut self, i: usize, count: usize) -> Result<f64> {
+        let (plan, graph) = &self.graphs[i];
+        for port in &plan.inputs {
+            let values = input(plan, port);
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            self.device.write(port.at, &bytes);
+        }
+        self.device.replay(graph)?;
+        let start = Instant::now();
+        for _ in 0..count {
+            self.device.replay(graph)?;
+        }
+        Ok(start.elapsed().as_secs_f64() / count as f64)
+    }
+}
+
+/// Rows of different sequences in a decode step, of one sequence in a prefill.
+fn input(plan: &Plan, port: &Port) -> Vec<i32> {
+    let decode = plan.phase == Phase::Decode;
+    let blocks = (CONTEXT / KV_BLOCK_TOKENS) as i32;
+    let position = |row: i32| if decode { POSITION as i32 } else { row };
+    let sequence = |row: i32| if decode { row } else { 0 };
+    let each = port.dims.get(1).copied().unwrap_or(1) as i32;
+    let element = |i: i32| match port.name.as_str() {
+        "positions" => position(i),
+        "slots" => sequence(i) * CONTEXT as i32 + position(i),
+        "block_table" => i / each * blocks + i % each,
+        "sequences" => sequence(i),
+        _ => i,
+    };
+    (0..port.dims.iter().product::<u64>() as i32).map(element).collect()
+}
+
+/// The plans that are measured, and the artifact they are in.
+fn compile(root: &Path, config: &Value, without: Option<&str>) -> Result<(Vec<Plan>, Artifact)> {
+    let dir = root.join("fusions-config");
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join("config.json"), config.to_string())?;
+    let checkpoint = models::Checkpoint::config_only(&dir)?;
+    let build = BuildOptions {
+        precision: Precision { weights: DType::BF16, activations: DType::F32 },
+        kv_dtype: DType::BF16,
+        kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
+        quantize_activations: false,
+    };
+    let model = Model {
+        name: "fusions".into(),
+        model_type: checkpoint.config().model_type.clone(),
+        architecture: String::new(),
+        vocab_size: 512,
+        max_context: CONTEXT,
+        eos_token_ids: vec![0],
+        dtype: DType::BF16,
+        parameters: 0,
+        sliding_window: None,
+    };
+    let options = Options {
+        graph_bs: DECODE.to_vec(),
+        prefill_chunks: vec![PREFILL],
+        kv: KvBudget::Blocks(DECODE[2] * CONTEXT / KV_BLOCK_TOKENS),
+        disabled_passes: without.map(str::to_owned).into_iter().collect(),
+        ..Options::default()
+    };
+    let module = models::build(&checkpoint, &build);
+    let prepared = prepare(module, &model, &CpuTarget, &options)?;
+    let out = root.join("fusions-artifact");
+    let source = Checkpoint {
+        model,
+        config_json: Vec::new(),
+        tensors: Vec::new(),
+        weights: &Random,
+        files: Vec::new(),
+    };
+    prepared.write(&source, &out, &mut |_| {}, None)?;
+    let artifact = Artifact::open(&out)?;
+    let mut plans = artifact.plans()?;
+    plans.retain(|p| p.phase != Phase::Head);
+    Ok((plans, artifact))
+}
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let chosen = |name: &str, among: &[&str]| {
+        let of_kind: Vec<&String> =
+            words.iter().filter(|w| among.iter().any(|n| n.contains(w.as_str()))).collect();
+        of_kind.is_empty() || of_kind.iter().any(|w| name.contains(w.as_str()))
+    };
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let shapes = shapes();
+    let shape_names: Vec<&str> = shapes.iter().map(|s| s.0).collect();
+    let fusions: Vec<&'static str> =
+        passes::names().into_iter().filter(|n| n.starts_with("fuse-")).collect();
+    for (name, layers, config) in &shapes {
+        if !chosen(name, &shape_names) {
+            continue;
+        }
+        let all = Variant::new(root, config, None, &[])?.context("every fusion")?;
+        println!("{name}, {layers} layers, {}", all.device.name());
+        let mut variants = vec![all];
+        for &pass in fusions.iter().filter(|p| chosen(p, &fusions)) {
+            let base = &variants[0].graphs;
+            match Variant::new(root, config, Some(pass), base) {
+                Ok(found) => variants.extend(found),
+                Err(e) => println!("  {pass} cannot be left out: {e}"),
+            }
+        }
+        for i in 0..variants[0].graphs.len() {
+            measure(&mut variants, i)?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints the times of plan `i` of each variant.
+fn measure(variants: &mut [Variant], i: usize) -> Result<()> {
+    let once = variants[0].time(i, 1)?;
+    let count = (ROUND_S / once).ceil() as usize;
+    let mut times = vec![Vec::new(); variants.len()];
+    for _ in 0..ROUNDS {
+        for (variant, times) in variants.iter_mut().zip(&mut times) {
+            times.push(variant.time(i, count)?);
+        }
+    }
+    let medians: Vec<f64> = times.into_iter().map(median).collect();
+    let launches = |v: &Variant| v.graphs[i].1.len();
+    let name = &variants[0].graphs[i].0.name;
+    println!("  {name:<24} {:9.1} us {:4} launches", medians[0] * 1e6, launches(&variants[0]));
+    for (variant, time) in variants.iter().zip(&medians).skip(1) {
+        let without = variant.without.unwrap_or_default();
+        let ratio = time / medians[0];
+        println!(
+            "    without {without:<22} {:9.1} us {:4} launches  {ratio:.3}",
+            time * 1e6,
+            launches(variant)
+        );
+    }
+    Ok(())
+}
