@@ -31,6 +31,8 @@ pub struct PassTarget {
     pub gate_up_block: Option<u64>,
     /// Fused ops and kinds of composites that it has kernels for.
     pub fused: Vec<String>,
+    /// Ops that it runs row by row, several on one row after another.
+    pub row_wise: Vec<String>,
 }
 
 /// A layout for some weights.

@@ -3,9 +3,9 @@
 //! saved. Arguments: words that names of shapes or passes contain.
 
 use anyhow::{Context, Result};
-use artifact::{Artifact, BufferRef, Model, Phase, Plan, Port};
+use artifact::{Artifact, Model, Phase, Plan, Port};
 use codegen_cpu::{
-    CpuDevice, CpuGraph, CpuOptions,
+    CpuDevice, CpuOptions,
     target::{CpuTarget, KV_BLOCK_TOKENS},
 };
 use compiler::{Checkpoint, KvBudget, Options, prepare};
@@ -13,7 +13,7 @@ use hal::{Device, MemoryRequest, capture};
 use half::bf16;
 use models::{BuildOptions, Precision};
 use precast_benches::{config, probe::median};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{fs, path::Path, sync::Arc, time::Instant};
 use tensor::{DType, TensorInfo, WeightError, WeightSource};
 
@@ -54,12 +54,14 @@ impl WeightSource for Random {
     }
 }
 
+type Graph = <CpuDevice as Device>::Graph;
+
 /// A shape compiled in one way, with its plans captured.
 struct Variant {
     /// The pass that is left out, if one is.
     without: Option<&'static str>,
     device: CpuDevice,
-    graphs: Vec<(Plan, CpuGraph)>,
+    graphs: Vec<(Plan, Graph)>,
 }
 
 impl Variant {
@@ -68,7 +70,7 @@ impl Variant {
         root: &Path,
         config: &Value,
         without: Option<&'static str>,
-        base: &[(Plan, CpuGraph)],
+        base: &[(Plan, Graph)],
     ) -> Result<Option<Self>> {
         let (plans, artifact) = compile(root, config, without)?;
         if without.is_some() && base.iter().zip(&plans).all(|((a, _), b)| a.steps == b.steps) {
@@ -137,7 +139,7 @@ fn compile(root: &Path, config: &Value, without: Option<&str>) -> Result<(Vec<Pl
     };
     let model = Model {
         name: "fusions".into(),
-        model_type: checkpoint.config().model_type.clone(),
+        model_type: checkpoint.config().model_type.to_string(),
         architecture: String::new(),
         vocab_size: 512,
         max_context: CONTEXT,
@@ -151,7 +153,15 @@ fn compile(root: &Path, config: &Value, without: Option<&str>) -> Result<(Vec<Pl
         prefill_chunks: vec![PREFILL],
         kv: KvBudget::Blocks(DECODE[2] * CONTEXT / KV_BLOCK_TOKENS),
         disabled_passes: without.map(str::to_owned).into_iter().collect(),
-        ..Options::default()
+        max_running_requests: None,
+        context_tiers: Vec::new(),
+        max_context: None,
+        memory_limit: None,
+        quantize: None,
+        catalog: passes::Catalog::builtin(),
+        rewrite_limit: usize::MAX,
+        dump_ir: false,
+        config: Default::default(),
     };
     let module = models::build(&checkpoint, &build);
     let prepared = prepare(module, &model, &CpuTarget, &options)?;

@@ -52,17 +52,20 @@ fn steps(functions: &[FunctionEntry]) -> String {
 /// The effective configuration of the pipeline, and the checksum of each pass's source.
 pub(crate) fn passes(pipeline: &Pipeline) -> String {
     let Pipeline { target, quantize, rewrite_limit, passes } = pipeline;
-    let PassTarget { name, matmul_weight_layout, layout_rules, gate_up_block, fused } = target;
+    let PassTarget { name, matmul_weight_layout, layout_rules, gate_up_block, fused, row_wise } =
+        target;
     let or_none = |n: Option<u64>| n.map_or("none".to_owned(), |n| n.to_string());
     let exception = |WeightLayout { op, dtype, layout }: &WeightLayout| {
         let dtype = dtype.map_or("all".to_owned(), |t| t.to_string());
         format!(" ({layout} for {dtype} of {op})")
     };
+    let list = |ops: &[String]| if ops.is_empty() { "none".to_owned() } else { ops.join(", ") };
     let mut text = format!(
-        "target {name}: weights in {matmul_weight_layout}{}, gate/up block {}\n  fused: {}\n",
+        "target {name}: weights in {matmul_weight_layout}{}, gate/up block {}\n  fused: {}\n  row by row: {}\n",
         layout_rules.iter().map(exception).collect::<String>(),
         or_none(*gate_up_block),
-        if fused.is_empty() { "none".to_owned() } else { fused.join(", ") }
+        list(fused),
+        list(row_wise),
     );
     let quantized = quantize.as_ref().map_or("none".to_owned(), quantized);
     let _ = writeln!(text, "products quantised: {quantized}");

@@ -61,7 +61,14 @@ pub(crate) fn run(
 }
 
 fn pipeline(report: &Report, options: &Options, info: TargetInfo) -> Pipeline {
-    let TargetInfo { name, matmul_weight_layout, layout_rules, gate_up_block, fused_ops } = info;
+    let TargetInfo {
+        name,
+        matmul_weight_layout,
+        layout_rules,
+        gate_up_block,
+        fused_ops,
+        row_wise_ops,
+    } = info;
     let rule = |LayoutRule { op, dtype, layout }| WeightLayout { op, dtype, layout };
     let target = PassTarget {
         name,
@@ -69,6 +76,7 @@ fn pipeline(report: &Report, options: &Options, info: TargetInfo) -> Pipeline {
         layout_rules: layout_rules.into_iter().map(rule).collect(),
         gate_up_block,
         fused: fused_ops,
+        row_wise: row_wise_ops,
     };
     let quantized = |q: passes::Quantize| {
         let passes::Quantize { bits, group, head } = q;
