@@ -159,6 +159,7 @@ fn compile(root: &Path, config: &Value, without: Option<&str>) -> Result<(Vec<Pl
         memory_limit: None,
         quantize: None,
         catalog: passes::Catalog::builtin(),
+        extensions: Default::default(),
         rewrite_limit: usize::MAX,
         dump_ir: false,
         config: Default::default(),
