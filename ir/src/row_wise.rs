@@ -30,7 +30,9 @@ impl Op {
             | Op::CombineExperts { .. }
             | Op::RopeTable { .. }
             | Op::Rotary { .. }
-            | Op::SiluMul { .. } => Some(&[]),
+            | Op::SiluMul { .. }
+            | Op::SiluMulPairs { .. }
+            | Op::SwigluClampedPairs { .. } => Some(&[]),
             Op::Slice { axis, .. } | Op::Concat { axis } if *axis > 0 => Some(&[]),
             Op::StoreRows {} | Op::GatherRows {} => Some(&[0]),
             Op::Embed { .. } | Op::AddBias {} | Op::RmsNorm { .. } | Op::Route { .. } => Some(&[1]),

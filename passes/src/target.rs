@@ -35,7 +35,7 @@ pub struct LayoutRule {
 }
 
 /// Every op that can be computed row by row.
-pub const ROW_WISE_OPS: [&str; 32] = [
+pub const ROW_WISE_OPS: [&str; 34] = [
     "embed",
     "gather_rows",
     "store_rows",
@@ -68,6 +68,8 @@ pub const ROW_WISE_OPS: [&str; 32] = [
     "delta_gate",
     "add_rms_norm",
     "silu_mul",
+    "silu_mul_pairs",
+    "swiglu_clamped_pairs",
 ];
 
 impl TargetInfo {

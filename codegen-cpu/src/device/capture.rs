@@ -78,9 +78,7 @@ impl Capture {
             return Ok(());
         };
         let bad = |why: &str| DeviceError::BadCall { kernel: kernel.into(), why: why.into() };
-        let known = kernels::names().any(|name| name == kernel);
-        let known = known || kernel.starts_with(external::PREFIX);
-        if known && !kernels::row_wise().any(|name| name == kernel) {
+        if !kernels::row_wise().any(|name| name == kernel) {
             return Err(bad("it does not run row by row and cannot be in a chain"));
         }
         let (rows, threads) = (open.chain.rows, open.chain.calls.len());

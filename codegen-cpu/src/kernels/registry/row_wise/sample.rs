@@ -65,6 +65,13 @@ pub(super) fn sample(kernel: &str, rows: usize) -> Sample {
             &[rows, N, STRIDE, STRIDE, STRIDE],
             &[1.7, 1.0],
         ),
+        "silu_mul_pairs" => {
+            call(vec![f(1, wide), floats(out, 2, x)], &[rows, 64, 2 * STRIDE, STRIDE], &[])
+        }
+        "swiglu_clamped_pairs" => {
+            let sizes = [rows, 64, 2 * STRIDE, STRIDE];
+            call(vec![f(1, wide), floats(out, 2, x)], &sizes, &[1.7, 1.0])
+        }
         "cast" => {
             call(vec![floats(from, 1, x), floats(out, 2, x)], &[rows, N, STRIDE, STRIDE], &[])
         }
