@@ -69,12 +69,23 @@ pub fn compile(program: &str, model: &Path, out: &Path, options: &str) {
 /// # Panics
 /// When compiling fails.
 pub fn compile_here(model: &Path, out: &Path, options: &str) -> artifact::Artifact {
+    compile_with(&cli::Precast::default(), model, out, options)
+}
+
+/// [`compile_here`] by a program with extensions.
+///
+/// # Panics
+/// When compiling fails.
+pub fn compile_with(
+    precast: &cli::Precast,
+    model: &Path,
+    out: &Path,
+    options: &str,
+) -> artifact::Artifact {
     let words = ["precast", "compile", "--model", model.to_str().expect("a plain path"), "--out"];
     let words = words.into_iter().chain([out.to_str().expect("a plain path")]);
     let line = words.chain(options.split_whitespace()).map(Into::into);
-    let cli::Command::Compile(args) = cli::parse(line).expect("the options parse").command else {
-        unreachable!("the command is `compile`")
-    };
-    cli::compile(&args).expect("the model compiles");
+    let command = cli::parse(line).expect("the options parse").command;
+    precast.run(command).expect("the model compiles");
     artifact::Artifact::open(out).expect("compile wrote an artifact")
 }

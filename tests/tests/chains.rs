@@ -1,9 +1,13 @@
-//! Chains change where values lie and how often threads meet, not one bit of a result.
+//! Composites change where values lie and how often threads meet, not one bit of a result.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use artifact::Artifact;
+use artifact::{Artifact, Scalar};
+use cli::{Extension, Precast};
+use codegen_cpu::external::{ExternalCall, ExternalKernel, Row, RowMut};
+use compiler::Operand;
+use ir::Func;
 use precast_tests::{
-    compile_here,
+    compile_here, compile_with,
     engine::{Output, load, request},
     fixture,
 };
@@ -59,5 +63,42 @@ fn chains_keep_every_bit(model: &str) {
     assert!(expected.iter().all(|tokens| tokens.len() == TOKENS));
     for threads in [1, 2, 3] {
         assert!(answers(&chained, threads) == expected, "{model}, {threads} threads");
+    }
+}
+
+/// Makes the target want composites of a kind, and leaves their ops to run one by one.
+struct OpByOp(&'static str);
+
+impl ExternalKernel for OpByOp {
+    fn kind(&self) -> &str {
+        self.0
+    }
+    fn lower(&self, _: &Func, _: &[Operand], _: &[Operand]) -> Option<ExternalCall> {
+        None
+    }
+    fn run(&self, _: &[Scalar], _: &[Row<'_>], _: &mut [RowMut<'_>]) {
+        unreachable!("it is never called")
+    }
+}
+
+/// Composites that the CPU has no kernel of its own for, with others inside.
+#[test]
+fn larger_composites_keep_every_bit() {
+    const OPTIONS: &str = "--max-context 128 --no-record --graph-bs 1 8 --kv-blocks 64";
+    let dir = TempDir::new().unwrap();
+    let kinds = ["mla_preprocess", "moe"];
+    let extension = kinds.into_iter().fold(Extension::new("larger"), |e, k| e.kernel(OpByOp(k)));
+    let precast = Precast::builder().register(extension).build().unwrap();
+    for model in ["deepseek_v3_w8a8", "deepseek_v32", "gpt_oss", "qwen3_next"] {
+        let at = |name: &str| dir.path().join(format!("{model}.{name}"));
+        let larger = compile_with(&precast, &fixture(model), &at("larger"), OPTIONS);
+        let decode = larger.manifest().functions.iter().find(|f| f.name == "decode").unwrap();
+        let fused = |kind: &str| decode.after.ops.contains_key(&format!("fused:{kind}"));
+        assert_eq!(fused("mla_preprocess"), model.starts_with("deepseek"), "{model}");
+        assert!(fused("moe"), "{model}");
+        assert!(launches(&larger).0 > 0, "{model}: chains inside");
+        let plain = compile_here(&fixture(model), &at("plain"), OPTIONS);
+        assert!(launches(&plain).1 < launches(&larger).1, "{model}: why the CPU does without");
+        assert!(answers(&larger, 2) == answers(&plain, 2), "{model}");
     }
 }

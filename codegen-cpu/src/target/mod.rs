@@ -24,6 +24,8 @@ const GATE_UP_BLOCK: u64 = 32;
 pub struct CpuTarget;
 
 impl Target for CpuTarget {
+    /// Not `mla_preprocess` nor `moe`, which would run op by op: rows and epilogues that cross their
+    /// borders would be two launches where they are one (`tests/tests/chains.rs` compiles both ways).
     fn info(&self) -> TargetInfo {
         let fused = [
             "add_rms_norm",
