@@ -1,6 +1,8 @@
 //! What each fusion is worth: layers of four shapes, decode steps of 1, 8 and 24 rows and a prefill
-//! of 512, with every fusion and without one of them, in turn in one process. A ratio above 1 is time
-//! saved. Arguments: words that names of shapes or passes contain.
+//! of 512, with every fusion and without one of them, replay by replay in turn in one process. Two
+//! ratios, of the medians and of the fastest tenth, which other work on the machine disturbs less; one
+//! above 1 is time saved. Arguments: a number of threads, and words that names of shapes or passes
+//! contain.
 
 use anyhow::{Context, Result};
 use artifact::{Artifact, Model, Phase, Plan, Port};
@@ -22,9 +24,9 @@ const PREFILL: u32 = 512;
 const CONTEXT: u32 = 1024;
 /// Where the rows of a decode step stand.
 const POSITION: u32 = 200;
-const ROUNDS: usize = 31;
-/// Replays in a round take about so long.
-const ROUND_S: f64 = 0.01;
+/// Replays of each variant of a plan: as many as take so long, within bounds.
+const SECONDS: f64 = 2.0;
+const REPLAYS: (usize, usize) = (21, 401);
 
 /// Layers with small vocabularies, so that little else is measured.
 fn shapes() -> Vec<(&'static str, u32, Value)> {
@@ -71,13 +73,14 @@ impl Variant {
         config: &Value,
         without: Option<&'static str>,
         base: &[(Plan, Graph)],
+        threads: Option<usize>,
     ) -> Result<Option<Self>> {
         let (plans, artifact) = compile(root, config, without)?;
         if without.is_some() && base.iter().zip(&plans).all(|((a, _), b)| a.steps == b.steps) {
             return Ok(None);
         }
         let memory = &artifact.manifest().memory;
-        let mut device = CpuDevice::new(CpuOptions::default())?;
+        let mut device = CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() })?;
         device.load(MemoryRequest {
             weights: Arc::new(artifact.map_weights()?),
             arena_bytes: memory.arena_bytes,
@@ -91,20 +94,22 @@ impl Variant {
         Ok(Some(Self { without, device, graphs }))
     }
 
-    /// Seconds of each of `count` replays of plan `i`, on average.
-    fn time(&mut self, i: usize, count: usize) -> Result<f64> {
-        let (plan, graph) = &self.graphs[i];
+    /// Writes the inputs of plan `i`, which each variant has in places of its own.
+    fn prepare(&mut self, i: usize) {
+        let plan = &self.graphs[i].0;
         for port in &plan.inputs {
             let values = input(plan, port);
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
             self.device.write(port.at, &bytes);
         }
-        self.device.replay(graph)?;
+    }
+
+    /// Seconds of a replay of plan `i`. Its inputs may share memory with what it computes.
+    fn time(&mut self, i: usize) -> Result<f64> {
+        self.prepare(i);
         let start = Instant::now();
-        for _ in 0..count {
-            self.device.replay(graph)?;
-        }
-        Ok(start.elapsed().as_secs_f64() / count as f64)
+        self.device.replay(&self.graphs[i].1)?;
+        Ok(start.elapsed().as_secs_f64())
     }
 }
 
@@ -188,6 +193,7 @@ fn main() -> Result<()> {
             words.iter().filter(|w| among.iter().any(|n| n.contains(w.as_str()))).collect();
         of_kind.is_empty() || of_kind.iter().any(|w| name.contains(w.as_str()))
     };
+    let threads = words.iter().find_map(|w| w.parse().ok());
     let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let shapes = shapes();
     let shape_names: Vec<&str> = shapes.iter().map(|s| s.0).collect();
@@ -197,12 +203,12 @@ fn main() -> Result<()> {
         if !chosen(name, &shape_names) {
             continue;
         }
-        let all = Variant::new(root, config, None, &[])?.context("every fusion")?;
+        let all = Variant::new(root, config, None, &[], threads)?.context("every fusion")?;
         println!("{name}, {layers} layers, {}", all.device.name());
         let mut variants = vec![all];
         for &pass in fusions.iter().filter(|p| chosen(p, &fusions)) {
             let base = &variants[0].graphs;
-            match Variant::new(root, config, Some(pass), base) {
+            match Variant::new(root, config, Some(pass), base, threads) {
                 Ok(found) => variants.extend(found),
                 Err(e) => println!("  {pass} cannot be left out: {e}"),
             }
@@ -216,26 +222,34 @@ fn main() -> Result<()> {
 
 /// Prints the times of plan `i` of each variant.
 fn measure(variants: &mut [Variant], i: usize) -> Result<()> {
-    let once = variants[0].time(i, 1)?;
-    let count = (ROUND_S / once).ceil() as usize;
-    let mut times = vec![Vec::new(); variants.len()];
-    for _ in 0..ROUNDS {
+    variants[0].time(i)?;
+    let once = variants[0].time(i)?;
+    let count = ((SECONDS / once) as usize).clamp(REPLAYS.0, REPLAYS.1);
+    let mut times = vec![Vec::with_capacity(count); variants.len()];
+    for _ in 0..count {
         for (variant, times) in variants.iter_mut().zip(&mut times) {
-            times.push(variant.time(i, count)?);
+            times.push(variant.time(i)?);
         }
     }
-    let medians: Vec<f64> = times.into_iter().map(median).collect();
-    let launches = |v: &Variant| v.graphs[i].1.len();
+    let found: Vec<[f64; 2]> =
+        times.into_iter().map(|times| [fastest_tenth(times.clone()), median(times)]).collect();
     let name = &variants[0].graphs[i].0.name;
-    println!("  {name:<24} {:9.1} us {:4} launches", medians[0] * 1e6, launches(&variants[0]));
-    for (variant, time) in variants.iter().zip(&medians).skip(1) {
-        let without = variant.without.unwrap_or_default();
-        let ratio = time / medians[0];
+    for (variant, [fast, middle]) in variants.iter().zip(&found) {
+        let what = variant.without.map_or_else(|| name.clone(), |pass| format!("  without {pass}"));
+        let launches = variant.graphs[i].1.len();
+        let [all_fast, all_middle] = found[0];
         println!(
-            "    without {without:<22} {:9.1} us {:4} launches  {ratio:.3}",
-            time * 1e6,
-            launches(variant)
+            "  {what:<30} {:9.1} us {launches:4} launches  {:.3} {:.3}",
+            middle * 1e6,
+            middle / all_middle,
+            fast / all_fast
         );
     }
     Ok(())
+}
+
+/// The time that a tenth of `times` are below.
+fn fastest_tenth(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 10]
 }
