@@ -1,5 +1,5 @@
 //! What each fusion is worth: layers of four shapes, decode steps of 1, 8 and 24 rows and a prefill
-//! of 512, with every fusion and without one of them, replay by replay in turn in one process. Two
+//! of 512, with every fusion and without one of them (or without any chain), replay by replay in turn in one process. Two
 //! ratios, of the medians and of the fastest tenth, which other work on the machine disturbs less; one
 //! above 1 is time saved. Arguments: a number of threads, and words that names of shapes or passes
 //! contain.
@@ -60,8 +60,8 @@ type Graph = <CpuDevice as Device>::Graph;
 
 /// A shape compiled in one way, with its plans captured.
 struct Variant {
-    /// The pass that is left out, if one is.
-    without: Option<&'static str>,
+    /// The passes that are left out.
+    without: Vec<&'static str>,
     device: CpuDevice,
     graphs: Vec<(Plan, Graph)>,
 }
@@ -71,12 +71,13 @@ impl Variant {
     fn new(
         root: &Path,
         config: &Value,
-        without: Option<&'static str>,
+        without: &[&'static str],
         base: &[(Plan, Graph)],
         threads: Option<usize>,
     ) -> Result<Option<Self>> {
         let (plans, artifact) = compile(root, config, without)?;
-        if without.is_some() && base.iter().zip(&plans).all(|((a, _), b)| a.steps == b.steps) {
+        let same = |(a, b): (&(Plan, Graph), &Plan)| a.0.steps == b.steps && a.0.chains == b.chains;
+        if !without.is_empty() && base.iter().zip(&plans).all(same) {
             return Ok(None);
         }
         let memory = &artifact.manifest().memory;
@@ -91,7 +92,7 @@ impl Variant {
             let graph = capture(&mut device, &plan)?;
             graphs.push((plan, graph));
         }
-        Ok(Some(Self { without, device, graphs }))
+        Ok(Some(Self { without: without.to_vec(), device, graphs }))
     }
 
     /// Writes the inputs of plan `i`, which each variant has in places of its own.
@@ -131,7 +132,7 @@ fn input(plan: &Plan, port: &Port) -> Vec<i32> {
 }
 
 /// The plans that are measured, and the artifact they are in.
-fn compile(root: &Path, config: &Value, without: Option<&str>) -> Result<(Vec<Plan>, Artifact)> {
+fn compile(root: &Path, config: &Value, without: &[&str]) -> Result<(Vec<Plan>, Artifact)> {
     let dir = root.join("fusions-config");
     fs::create_dir_all(&dir)?;
     fs::write(dir.join("config.json"), config.to_string())?;
@@ -157,7 +158,7 @@ fn compile(root: &Path, config: &Value, without: Option<&str>) -> Result<(Vec<Pl
         graph_bs: DECODE.to_vec(),
         prefill_chunks: vec![PREFILL],
         kv: KvBudget::Blocks(DECODE[2] * CONTEXT / KV_BLOCK_TOKENS),
-        disabled_passes: without.map(str::to_owned).into_iter().collect(),
+        disabled_passes: without.iter().map(|&pass| pass.to_owned()).collect(),
         max_running_requests: None,
         context_tiers: Vec::new(),
         max_context: None,
@@ -203,14 +204,18 @@ fn main() -> Result<()> {
         if !chosen(name, &shape_names) {
             continue;
         }
-        let all = Variant::new(root, config, None, &[], threads)?.context("every fusion")?;
+        let all = Variant::new(root, config, &[], &[], threads)?.context("every fusion")?;
         println!("{name}, {layers} layers, {}", all.device.name());
         let mut variants = vec![all];
-        for &pass in fusions.iter().filter(|p| chosen(p, &fusions)) {
+        let each = fusions.iter().filter(|p| chosen(p, &fusions)).map(|p| vec![*p]);
+        // What one of them leaves the other takes.
+        let chains = ["fuse-qk-rope-write", "fuse-rows"];
+        let all = chosen(chains[1], &fusions).then(|| chains.to_vec());
+        for without in each.chain(all) {
             let base = &variants[0].graphs;
-            match Variant::new(root, config, Some(pass), base, threads) {
+            match Variant::new(root, config, &without, base, threads) {
                 Ok(found) => variants.extend(found),
-                Err(e) => println!("  {pass} cannot be left out: {e}"),
+                Err(e) => println!("  {} cannot be left out: {e}", without.join(", ")),
             }
         }
         for i in 0..variants[0].graphs.len() {
@@ -235,11 +240,14 @@ fn measure(variants: &mut [Variant], i: usize) -> Result<()> {
         times.into_iter().map(|times| [fastest_tenth(times.clone()), median(times)]).collect();
     let name = &variants[0].graphs[i].0.name;
     for (variant, [fast, middle]) in variants.iter().zip(&found) {
-        let what = variant.without.map_or_else(|| name.clone(), |pass| format!("  without {pass}"));
+        let what = match &variant.without[..] {
+            [] => name.clone(),
+            passes => format!("  without {}", passes.join(", ")),
+        };
         let launches = variant.graphs[i].1.len();
         let [all_fast, all_middle] = found[0];
         println!(
-            "  {what:<30} {:9.1} us {launches:4} launches  {:.3} {:.3}",
+            "  {what:<40} {:9.1} us {launches:4} launches  {:.3} {:.3}",
             middle * 1e6,
             middle / all_middle,
             fast / all_fast
