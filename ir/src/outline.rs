@@ -33,6 +33,13 @@ pub enum OutlineError {
         /// The op where the path comes back.
         at: String,
     },
+    /// A version of a state that the ops overwrite is read by one that was not chosen, which must
+    /// come before them.
+    #[error("{at} reads a state that the ops overwrite")]
+    StateRead {
+        /// The op that reads it.
+        at: String,
+    },
     /// A constant was chosen; constants are evaluated when compiling.
     #[error("{at} is constant")]
     Constant {
@@ -58,6 +65,7 @@ impl Func {
         let chosen: HashSet<NodeId> = nodes.iter().copied().collect();
         let nodes = self.in_order(&chosen);
         self.check_convex(&chosen)?;
+        self.check_states(&chosen)?;
         let mut body = Func::new(kind);
         let mut moved: HashMap<ValueId, ValueId> = HashMap::new();
         let mut operands = Vec::new();
@@ -99,6 +107,18 @@ impl Func {
         let mut nodes: Vec<NodeId> = chosen.iter().copied().filter(|&n| self.is_live(n)).collect();
         nodes.sort_unstable_by_key(|&n| self.place(n));
         nodes
+    }
+
+    fn check_states(&self, chosen: &HashSet<NodeId>) -> Result<(), OutlineError> {
+        for node in chosen.iter().map(|&n| &self.nodes[n]) {
+            for &(operand, _) in node.op.writes() {
+                let mut readers = self.readers(node.args[operand]).iter();
+                if let Some(&reader) = readers.find(|r| !chosen.contains(r)) {
+                    return Err(OutlineError::StateRead { at: self.describe(reader) });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check_convex(&self, chosen: &HashSet<NodeId>) -> Result<(), OutlineError> {
@@ -205,6 +225,20 @@ mod tests {
         let error = outlined(&[0, 2]).unwrap_err();
         assert_eq!(error, OutlineError::NotConvex { at: "mul %layers.0.c".to_owned() });
         assert_eq!(outlined(&[]).unwrap_err(), OutlineError::Nothing);
+    }
+
+    #[test]
+    fn a_state_that_is_read_before_it_is_overwritten_stays_apart() {
+        let text = TEXT.replace(
+            "  %layers.0.c =",
+            "  %early = gather_rows %kv.0, %rows : f32[T,4]\n  %layers.0.c =",
+        );
+        let text = text.replace("[R,4]) {", "[R,4], %rows: i32[T]) {");
+        let text = text.replace("return ", "return %early, ");
+        let mut func = text::parse("test.ir", &text).unwrap().funcs.remove(0);
+        let nodes: Vec<NodeId> = [3, 4].map(|i| func.order[i]).to_vec();
+        let error = func.outline(&nodes, "rows").unwrap_err();
+        assert_eq!(error, OutlineError::StateRead { at: "gather_rows %early".to_owned() });
     }
 
     #[test]

@@ -57,6 +57,10 @@ impl Replacement {
                 code: "not-convex",
                 why: "an op in between depends on some of the ops and feeds others",
             },
+            OutlineError::StateRead { .. } => Decline::Guard {
+                code: "state-read",
+                why: "another op reads a state before the ops overwrite it",
+            },
             OutlineError::Body { .. } => {
                 Decline::Guard { code: "no-body", why: "the ops make no function of their own" }
             }

@@ -61,7 +61,7 @@ impl<'a> Levels<'a> {
             let node = &func.nodes[n];
             if node.args.iter().all(|a| constant[a.index()]) {
                 node.outs.iter().for_each(|o| constant[o.index()] = true);
-            } else if context.target.runs_rows_of(&node.op) {
+            } else if context.target.runs_rows_of(&node.op) && writes_unread(func, n) {
                 rows[n.index()] = func.rows_of(n);
             }
         }
@@ -189,6 +189,12 @@ impl<'a> Levels<'a> {
         group.retain(|n| inside.contains(n));
         group
     }
+}
+
+/// Whether nothing but `node` reads the states that it overwrites: it may come earlier then.
+fn writes_unread(func: &Func, node: NodeId) -> bool {
+    let node = &func.nodes[node];
+    node.op.writes().iter().all(|&(operand, _)| func.uses(node.args[operand]) == 1)
 }
 
 /// Whether `node` only cuts or renames what stays where it is: rows of the result are contiguous
