@@ -6,10 +6,8 @@ use anyhow::{Context, ensure};
 use artifact::{BufferRef, Scalar, Space};
 use codegen_cpu::CpuDevice;
 use hal::{Device, MemoryRequest};
-use precast_benches::device::{from_args, random_weights};
-use precast_benches::probe::median;
+use precast_benches::device::{from_args, median_replay, random_weights};
 use std::sync::Arc;
-use std::time::Instant;
 use tensor::{DType, MappedFile, layout::Panels};
 
 const EXPERTS: u64 = 128;
@@ -201,16 +199,9 @@ fn time(device: &mut CpuDevice, kind: &Kind, t: u64) -> anyhow::Result<(f64, f64
     for call in 0..calls {
         experts += launch(device, kind, t, call)?;
     }
-    let graph = device.end_capture()?;
-    device.replay(&graph)?;
-    let mut times = Vec::new();
-    for _ in 0..REPEATS {
-        let began = Instant::now();
-        device.replay(&graph)?;
-        times.push(began.elapsed().as_secs_f64());
-    }
+    let seconds = median_replay(device, REPEATS)?;
     let bytes = experts * (weight + scale) / calls;
-    Ok((median(times) / calls as f64, bytes as f64))
+    Ok((seconds / calls as f64, bytes as f64))
 }
 
 /// Experts of a step for `t` tokens, bytes of the pages of weights that it touches, and bytes of its

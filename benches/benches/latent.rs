@@ -13,10 +13,9 @@ use artifact::{BufferRef, Scalar, Space};
 use codegen_cpu::CpuDevice;
 use hal::{Device, MemoryRequest};
 use half::bf16;
-use precast_benches::device::{best_peak, from_args, random_weights};
+use precast_benches::device::{best_peak, from_args, median_replay, random_weights};
 use precast_benches::forms::Latent;
-use precast_benches::probe::{Peak, median};
-use std::time::Instant;
+use precast_benches::probe::Peak;
 
 const SIZES: Latent = Latent { heads: HEADS, latent: C, rope: R, nope: HEAD, value: HEAD };
 const HEADS: u64 = 128;
@@ -129,17 +128,9 @@ fn ints(values: &[u64]) -> Vec<Scalar> {
     values.iter().map(|&v| Scalar::Int(v)).collect()
 }
 
-/// Median seconds of a replay, after one to warm up.
+/// Median seconds of a replay.
 fn measure(device: &mut CpuDevice) -> anyhow::Result<f64> {
-    let graph = device.end_capture()?;
-    device.replay(&graph)?;
-    let mut times = Vec::new();
-    for _ in 0..REPEATS {
-        let began = Instant::now();
-        device.replay(&graph)?;
-        times.push(began.elapsed().as_secs_f64());
-    }
-    Ok(median(times))
+    median_replay(device, REPEATS)
 }
 
 /// Median seconds of a prompt of one sequence; with `maps`, products with the absorbed weights

@@ -7,10 +7,9 @@
 use artifact::{BufferRef, Scalar, Space};
 use codegen_cpu::CpuDevice;
 use hal::{Device, MemoryRequest};
-use precast_benches::device::{best_peak, from_args, random_weights};
+use precast_benches::device::{best_peak, from_args, median_replay, random_weights};
 use precast_benches::forms::Delta;
-use precast_benches::probe::{Peak, median};
-use std::time::Instant;
+use precast_benches::probe::Peak;
 
 const KEY_HEADS: u64 = 16;
 const HEADS: u64 = 32;
@@ -119,13 +118,5 @@ fn gated_delta(device: &mut CpuDevice, sequences: u64, rows: u64) -> anyhow::Res
         let args: Vec<_> = inputs.into_iter().chain([slots, positions, state, out]).collect();
         device.launch("gated_delta", &args, &scalars)?;
     }
-    let graph = device.end_capture()?;
-    device.replay(&graph)?;
-    let mut times = Vec::new();
-    for _ in 0..REPEATS {
-        let began = Instant::now();
-        device.replay(&graph)?;
-        times.push(began.elapsed().as_secs_f64());
-    }
-    Ok(median(times) / calls as f64)
+    Ok(median_replay(device, REPEATS)? / calls as f64)
 }

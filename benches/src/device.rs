@@ -1,11 +1,13 @@
 //! The device that kernel benchmarks run on, and weights for it.
 
-use crate::probe::{Peak, peak_flops, read_bandwidth};
+use crate::probe::{Peak, median, peak_flops, read_bandwidth};
 use anyhow::{Context, Result};
 use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet};
+use hal::Device as _;
 use std::{
     io::{BufWriter, Write},
     sync::Arc,
+    time::Instant,
 };
 use tensor::MappedFile;
 
@@ -23,6 +25,22 @@ pub fn from_args() -> Result<(CpuDevice, f64)> {
     let bandwidth = read_bandwidth(device.threads());
     println!("read bandwidth        {bandwidth:8.1} GB/s");
     Ok((device, bandwidth))
+}
+
+/// Ends the capture and returns the median seconds of `repeats` replays, after one to warm up.
+///
+/// # Errors
+/// What the device has against the calls.
+pub fn median_replay(device: &mut CpuDevice, repeats: usize) -> Result<f64> {
+    let graph = device.end_capture()?;
+    device.replay(&graph)?;
+    let mut times = Vec::with_capacity(repeats);
+    for _ in 0..repeats {
+        let began = Instant::now();
+        device.replay(&graph)?;
+        times.push(began.elapsed().as_secs_f64());
+    }
+    Ok(median(times))
 }
 
 /// The best of the rates of arithmetic `kinds` that the machine has, in GFLOP/s. Prints each.
