@@ -17,7 +17,10 @@ use crate::{
 use artifact::{Artifact, Manifest, Plan};
 use hal::{Device, DeviceError, MemoryRequest};
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed, atomic::Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, Release, SeqCst},
+    },
     time::Instant,
 };
 
@@ -122,6 +125,7 @@ impl<D: Device> Engine<D> {
         };
         let checked = Instant::now();
         let memory = MemoryRequest {
+            root: artifact.root().to_owned(),
             weights,
             arena_bytes: manifest.memory.arena_bytes,
             state_bytes: manifest.memory.state_bytes,
@@ -261,7 +265,6 @@ impl<D: Device> Engine<D> {
 
     fn publish(&mut self, start: Instant) {
         let counters = &self.shared.counters;
-        counters.running.store(self.scheduler.running.len() as u64, Relaxed);
         counters.waiting.store(self.scheduler.waiting.len() as u64, Relaxed);
         let memories = &self.scheduler.memories;
         counters.free_blocks.store(memories.free_blocks() as u64, Relaxed);
@@ -272,6 +275,8 @@ impl<D: Device> Engine<D> {
         let generated = counters.generation_tokens.load(Relaxed);
         let rate = self.throughput.update(now, generated, self.scheduler.is_idle());
         counters.gen_throughput.store(rate.to_bits(), Relaxed);
+        // Last: who sees that nothing runs sees the rest too.
+        counters.running.store(self.scheduler.running.len() as u64, Release);
     }
 
     fn drop_closed(&mut self) {

@@ -8,7 +8,10 @@ use crate::{
 use std::{
     sync::{
         Arc, Condvar, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, SeqCst},
+        },
         mpsc,
     },
     thread::JoinHandle,
@@ -84,8 +87,10 @@ impl Shared {
         self.idle.notify_all();
     }
 
+    /// Whether every request is answered, and the counters say so.
     fn is_idle(&self) -> bool {
-        self.requests.load(SeqCst) == 0 || self.stopped.load(SeqCst)
+        let nothing_runs = self.counters.running.load(Acquire) == 0;
+        self.requests.load(SeqCst) == 0 && nothing_runs || self.stopped.load(SeqCst)
     }
 
     /// Counts one more accepted request, unless there are as many as may run and wait.

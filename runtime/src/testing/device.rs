@@ -7,8 +7,8 @@ use super::{
     hash::{first_largest, logit},
     plans::Places,
 };
-use artifact::{BufferRef, Scalar, Space};
-use hal::{Device, DeviceError, MemoryRequest};
+use artifact::{BufferRef, Space};
+use hal::{Device, DeviceError, Launch, MemoryRequest};
 use std::ops::Range;
 
 /// Bytes of a place of a paged memory, a slot of recurrent memory and a hidden state: one hash.
@@ -160,12 +160,8 @@ impl Device for FakeDevice {
         Ok(())
     }
 
-    fn launch(
-        &mut self,
-        kernel: &str,
-        args: &[BufferRef],
-        scalars: &[Scalar],
-    ) -> Result<(), DeviceError> {
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DeviceError> {
+        let Launch { kernel, args, scalars, .. } = *launch;
         let Some(graph) = FakeGraph::new(&self.model, kernel, args, scalars) else {
             let (device, kernel) = (self.name(), kernel.into());
             return Err(DeviceError::UnknownKernel { device, kernel });

@@ -148,7 +148,8 @@ fn plan(model: &FakeModel, places: &Places, phase: Phase, rows: u32, context_tok
         outputs,
         placements,
         kernels: vec![format!("fake_{phase}")],
-        steps: vec![Step { kernel: 0, args, scalars: scalars.to_vec() }],
+        operators: vec![],
+        steps: vec![Step { args, scalars: scalars.to_vec(), ..Step::default() }],
         chains: vec![],
     }
 }
@@ -207,6 +208,7 @@ pub(super) fn manifest(model: &FakeModel) -> Manifest {
         config: BTreeMap::new(),
         pipeline: Pipeline::default(),
         functions: Vec::new(),
+        choices: Vec::new(),
         max_running_requests: model.max_running_requests,
         buckets: Vec::new(),
         plans: plans(model).into_iter().map(entry).collect(),
