@@ -152,10 +152,11 @@ mod tests {
             outputs: vec![],
             placements,
             kernels: vec!["k".into()],
+            operators: vec![],
             steps: vec![Step {
                 kernel: 0,
                 args: args.into_iter().map(arena).collect(),
-                scalars: vec![],
+                ..Step::default()
             }],
             chains: vec![],
         }
@@ -208,7 +209,7 @@ mod tests {
     fn chained() -> Plan {
         let mut plan = plan(vec![at(0, 64, 0, 2), at(64, 64, 1, 4)], vec![(0, 64)]);
         let arg = |space, offset| BufferRef { space, offset, bytes: 64 };
-        let step = |args| Step { kernel: 0, args, scalars: vec![] };
+        let step = |args| Step { args, ..Step::default() };
         plan.steps.push(step(vec![arg(Space::Arena, 0), arg(Space::Private, 64)]));
         plan.steps.push(step(vec![arg(Space::Private, 64), arg(Space::Arena, 64)]));
         plan.steps.push(step(vec![arg(Space::Arena, 64)]));

@@ -4,7 +4,7 @@ use crate::{ArtifactError, Plan};
 use std::path::Path;
 
 /// Version of the container and of everything in it.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 
 const MAGIC: [u8; 8] = *b"PRECAST\0";
 
@@ -51,7 +51,10 @@ pub(crate) fn decode(path: &Path, bytes: &[u8]) -> Result<Plan, ArtifactError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BufferRef, Chain, Phase, Placement, Port, Scalar, Space, Step, check_plan};
+    use crate::{
+        BufferRef, Chain, Element, Issue, Operator, Param, Phase, Placement, Port, Scalar, Space,
+        Step, TensorParam, check_plan,
+    };
     use proptest::prelude::*;
     use tensor::DType;
 
@@ -67,10 +70,19 @@ mod tests {
             outputs: vec![],
             placements: vec![Placement { offset: 64, bytes: 64, first: 0, last: 1 }],
             kernels: vec!["copy_f32".into()],
+            operators: vec![Operator {
+                name: "Muls".into(),
+                params: vec![
+                    Param::Tensor(TensorParam::dense(0, DType::F32, &[4])),
+                    Param::Scalar(Element::Of(DType::F32), 0.5),
+                    Param::Absent,
+                ],
+            }],
             steps: vec![Step {
                 kernel: 0,
                 args: vec![at, at],
                 scalars: vec![Scalar::Int(1), Scalar::Float(0.5)],
+                issue: Issue { stream: 1, waits: vec![0], blocks: 8, operator: Some(0) },
             }],
             chains: vec![Chain {
                 first: 0,

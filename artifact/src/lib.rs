@@ -7,6 +7,7 @@ mod checksum;
 mod codec;
 mod error;
 mod manifest;
+mod operator;
 mod pipeline;
 mod plan;
 mod read;
@@ -17,12 +18,14 @@ pub use checksum::{Checksum, Hasher, checksum};
 pub use codec::FORMAT_VERSION;
 pub use error::ArtifactError;
 pub use manifest::{
-    Bucket, BuildTarget, ExtensionEntry, FileEntry, Kv, Manifest, Memory, Model, PlanEntry,
-    Provenance, Recorded, RecordedToken, SequenceMemory, StateEntry, WeightEntry, WindowMemory,
+    Bucket, BuildTarget, ChoiceEntry, ExtensionEntry, FileEntry, Kv, Manifest, Memory, Model,
+    PlanEntry, Provenance, Recorded, RecordedToken, SequenceMemory, StateEntry, WeightEntry,
+    WindowMemory,
 };
+pub use operator::{Element, Operator, Param, TensorParam};
 pub use pipeline::{
     FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, WeightLayout,
 };
-pub use plan::{BufferRef, Chain, Phase, Placement, Plan, Port, Scalar, Space, Step};
+pub use plan::{BufferRef, Chain, Issue, Phase, Placement, Plan, Port, Scalar, Space, Step};
 pub use read::Artifact;
 pub use write::{FileStream, Writer};

@@ -25,6 +25,9 @@ pub struct Manifest {
     pub pipeline: Pipeline,
     /// What they made of each function.
     pub functions: Vec<FunctionEntry>,
+    /// Why ops are computed by the calls they are, where the target had a choice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<ChoiceEntry>,
     /// The most sequences that decode at once; a bucket of this size always exists.
     pub max_running_requests: u32,
     /// Buckets asked for, added and dropped, each with the reason.
@@ -147,6 +150,19 @@ pub struct ExtensionEntry {
     pub hash: Checksum,
     /// Kernels of it that plans call. Only a device that has them runs the artifact.
     pub kernels: Vec<String>,
+}
+
+/// Why ops of a kind are computed by certain calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChoiceEntry {
+    /// Mnemonic, or the kind of a composite.
+    pub op: String,
+    /// Names of the kernels and operators called, in order.
+    pub calls: Vec<String>,
+    /// The reason.
+    pub why: String,
+    /// Ops of all plans that it holds for.
+    pub count: u32,
 }
 
 /// A batch size or chunk length: where it came from.

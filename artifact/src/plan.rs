@@ -1,5 +1,6 @@
 //! A plan: what one replay does, every dimension a number and every buffer placed.
 
+use crate::Operator;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tensor::DType;
@@ -94,7 +95,7 @@ pub struct Placement {
 }
 
 /// One kernel call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Index into [`Plan::kernels`].
     pub kernel: u32,
@@ -102,6 +103,22 @@ pub struct Step {
     pub args: Vec<BufferRef>,
     /// Scalars, in the order of the kernel's declaration.
     pub scalars: Vec<Scalar>,
+    /// How a device that queues work issues it.
+    pub issue: Issue,
+}
+
+/// How a device with queues of work issues a step. The default, on which the CPU stays, is: in order,
+/// on one queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Issue {
+    /// The stream it runs on, in the order of the steps there. Stream 0 begins and ends the plan.
+    pub stream: u32,
+    /// Earlier steps of other streams that must be complete before it starts.
+    pub waits: Vec<u32>,
+    /// Blocks that a kernel of ours is launched with; 0 for library operators.
+    pub blocks: u32,
+    /// Index into [`Plan::operators`], when it is a library operator.
+    pub operator: Option<u32>,
 }
 
 /// Consecutive steps that run as one launch: a thread takes some of the rows and runs all steps on
@@ -181,6 +198,8 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     /// Names of the kernels it calls.
     pub kernels: Vec<String>,
+    /// Library operators as steps call them, each once.
+    pub operators: Vec<Operator>,
     /// The calls, in order.
     pub steps: Vec<Step>,
     /// Steps that run row by row, in order.

@@ -84,7 +84,12 @@ const ARENA_BYTES: u64 = OUT + 4 * OUT_BYTES;
 fn main() -> anyhow::Result<()> {
     let (mut device, _) = from_args()?;
     let weights = random_weights(WEIGHT_BYTES as usize >> 20)?;
-    device.load(MemoryRequest { weights, arena_bytes: ARENA_BYTES, state_bytes: 0 })?;
+    device.load(MemoryRequest {
+        root: Default::default(),
+        weights,
+        arena_bytes: ARENA_BYTES,
+        state_bytes: 0,
+    })?;
 
     println!(
         "\n{:<44}{:>6}{:>11}{:>11}{:>11}{:>8}{:>8}",
@@ -264,7 +269,7 @@ impl Case {
             args.extend(residual);
         }
         args.push(arena(out, dtype.bytes_for(self.results(t) * width)));
-        Ok(device.launch(&name, &args, &scalars)?)
+        Ok(device.launch(&hal::Launch::new(&name, &args, &scalars))?)
     }
 
     /// Two products and an activation.
@@ -277,7 +282,7 @@ impl Case {
         let bytes = 4 * rows * n;
         let out = arena(OUT + 2 * OUT_BYTES, bytes / 2);
         let args = [arena(gate, bytes), arena(up, bytes), out];
-        Ok(device.launch("silu_mul_bf16", &args, &ints(&[rows, n, n, n, n]))?)
+        Ok(device.launch(&hal::Launch::new("silu_mul_bf16", &args, &ints(&[rows, n, n, n, n])))?)
     }
 
     /// One product and an activation.
@@ -285,7 +290,11 @@ impl Case {
         let (rows, n) = (self.results(t), self.n);
         self.product(device, t, at, 2 * n, OUT, DType::F32, None)?;
         let args = [arena(OUT, 8 * rows * n), arena(OUT + 2 * OUT_BYTES, 2 * rows * n)];
-        Ok(device.launch("silu_mul_pairs_bf16", &args, &ints(&[rows, n, 2 * n, n]))?)
+        Ok(device.launch(&hal::Launch::new(
+            "silu_mul_pairs_bf16",
+            &args,
+            &ints(&[rows, n, 2 * n, n]),
+        ))?)
     }
 
     /// One call.
@@ -299,7 +308,7 @@ impl Case {
         let (n, bytes) = (self.n, 4 * t * self.n);
         self.product(device, t, at, n, OUT, DType::F32, None)?;
         let args = [arena(RESIDUAL, bytes), arena(OUT, bytes), arena(OUT + OUT_BYTES, bytes)];
-        Ok(device.launch("add_f32", &args, &ints(&[t, n, n, n, n]))?)
+        Ok(device.launch(&hal::Launch::new("add_f32", &args, &ints(&[t, n, n, n, n])))?)
     }
 
     /// One call.

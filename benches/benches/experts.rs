@@ -80,8 +80,12 @@ fn main() -> anyhow::Result<()> {
     let (mut device, bandwidth) = from_args()?;
 
     let weights = random_weights(WEIGHT_BYTES as usize >> 20)?;
-    let request =
-        MemoryRequest { weights: Arc::clone(&weights), arena_bytes: ARENA_BYTES, state_bytes: 0 };
+    let request = MemoryRequest {
+        root: Default::default(),
+        weights: Arc::clone(&weights),
+        arena_bytes: ARENA_BYTES,
+        state_bytes: 0,
+    };
     device.load(request)?;
 
     println!(
@@ -185,7 +189,7 @@ fn launch(device: &mut CpuDevice, kind: &Kind, t: u64, call: u64) -> anyhow::Res
     args.push(arena(OUT, 4 * t * CHOSEN * N));
     scalars.extend([K, N]);
     let scalars: Vec<Scalar> = scalars.into_iter().map(Scalar::Int).collect();
-    device.launch(kind.kernel, &args, &scalars)?;
+    device.launch(&hal::Launch::new(kind.kernel, &args, &scalars))?;
     Ok(starts.windows(2).filter(|w| w[0] < w[1]).count() as u64)
 }
 

@@ -83,6 +83,7 @@ impl Variant {
         let memory = &artifact.manifest().memory;
         let mut device = CpuDevice::new(CpuOptions { threads, ..CpuOptions::default() })?;
         device.load(MemoryRequest {
+            root: Default::default(),
             weights: Arc::new(artifact.map_weights()?),
             arena_bytes: memory.arena_bytes,
             state_bytes: memory.state_bytes,

@@ -50,6 +50,7 @@ fn main() -> anyhow::Result<()> {
 
     let arena_bytes = 4 * MOST_ROWS * 151_936 + (32 << 20);
     let request = MemoryRequest {
+        root: Default::default(),
         weights: random_weights(WEIGHT_BYTES as usize >> 20)?,
         arena_bytes,
         state_bytes: ATTENTION_STATE_BYTES,
@@ -133,7 +134,7 @@ fn matmul(device: &mut CpuDevice, shape: &Shape, t: u64) -> anyhow::Result<(f64,
             scalars.extend(ints(&[bias, gate, 0, 0, 0]));
             scalars.extend([0.0, 0.0].map(Scalar::Float));
         }
-        device.launch(shape.kernel, &args, &scalars)?;
+        device.launch(&hal::Launch::new(shape.kernel, &args, &scalars))?;
     }
     let graph = device.end_capture()?;
     let seconds = time(device, &graph)? / calls as f64;
@@ -175,7 +176,7 @@ fn attention(device: &mut CpuDevice, sequences: u64, rows: u64) -> anyhow::Resul
     for call in 0..calls {
         let state = BufferRef { space: Space::State, offset: call * bytes, bytes };
         let args = [q, state, table_at, positions_at, out];
-        device.launch("attention_bf16_bf16", &args, &scalars)?;
+        device.launch(&hal::Launch::new("attention_bf16_bf16", &args, &scalars))?;
     }
     let graph = device.end_capture()?;
     // Memory that was never written is one page of zeros that is always in the cache.

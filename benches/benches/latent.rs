@@ -54,7 +54,12 @@ fn main() -> anyhow::Result<()> {
     let state_bytes = COPIES * MOST_ROWS * LONGEST * (C + R) * 2;
     let maps_mib = (SIZES.maps() * 2).div_ceil(1 << 20) as usize;
     let weights = random_weights(maps_mib)?;
-    device.load(MemoryRequest { weights, arena_bytes: ARENA_BYTES, state_bytes })?;
+    device.load(MemoryRequest {
+        root: Default::default(),
+        weights,
+        arena_bytes: ARENA_BYTES,
+        state_bytes,
+    })?;
     fill(&mut device, BufferRef { space: Space::State, offset: 0, bytes: state_bytes });
 
     println!(
@@ -165,17 +170,25 @@ fn prefill(device: &mut CpuDevice, rows: u64, maps: bool) -> anyhow::Result<f64>
         let width = (chunk as u64 + 1) * CHUNK / BLOCK_TOKENS;
         if maps {
             let scalars = ints(&[CHUNK, HEADS, C, HEAD, HEADS * HEAD, HEADS * C]);
-            device.launch("head_matmul_bf16_f32", &[nope, weight(0), q_latent], &scalars)?;
+            device.launch(&hal::Launch::new(
+                "head_matmul_bf16_f32",
+                &[nope, weight(0), q_latent],
+                &scalars,
+            ))?;
         }
         let mut scalars = ints(&[CHUNK, 1, width, HEADS, C, R, BLOCK_TOKENS]);
         scalars.push(Scalar::Float(0.07));
         scalars.extend(ints(&[HEADS * C, HEADS * R, HEADS * C]));
         let table = BufferRef { bytes: width * 4, ..table };
         let args = [q_latent, q_rope, latent, rope, table, positions, mixed];
-        device.launch("latent_attention_bf16_bf16", &args, &scalars)?;
+        device.launch(&hal::Launch::new("latent_attention_bf16_bf16", &args, &scalars))?;
         if maps {
             let scalars = ints(&[CHUNK, HEADS, HEAD, C, HEADS * C, HEADS * HEAD]);
-            device.launch("head_matmul_bf16_bf16", &[mixed, weight(bytes), out], &scalars)?;
+            device.launch(&hal::Launch::new(
+                "head_matmul_bf16_bf16",
+                &[mixed, weight(bytes), out],
+                &scalars,
+            ))?;
         }
     }
     measure(device)
@@ -208,7 +221,7 @@ fn decode(device: &mut CpuDevice, sequences: u64, context: u64) -> anyhow::Resul
         let latent = BufferRef { space: Space::State, offset, bytes: latent };
         let rope = BufferRef { space: Space::State, offset: offset + latent.bytes, bytes: rope };
         let args = [q_latent, q_rope, latent, rope, table, positions, out];
-        device.launch("latent_attention_bf16_f32", &args, &scalars)?;
+        device.launch(&hal::Launch::new("latent_attention_bf16_f32", &args, &scalars))?;
     }
     Ok(measure(device)? / COPIES as f64)
 }

@@ -29,6 +29,7 @@ fn main() -> anyhow::Result<()> {
     let peak = best_peak([Peak::F32MultiplyAdd], device.threads());
 
     let request = MemoryRequest {
+        root: Default::default(),
         weights: random_weights(1)?,
         arena_bytes: 64 << 20,
         state_bytes: STATE_BYTES,
@@ -116,7 +117,7 @@ fn gated_delta(device: &mut CpuDevice, sequences: u64, rows: u64) -> anyhow::Res
     for call in 0..calls {
         let state = BufferRef { space: Space::State, offset: call * bytes, bytes };
         let args: Vec<_> = inputs.into_iter().chain([slots, positions, state, out]).collect();
-        device.launch("gated_delta", &args, &scalars)?;
+        device.launch(&hal::Launch::new("gated_delta", &args, &scalars))?;
     }
     Ok(median_replay(device, REPEATS)? / calls as f64)
 }

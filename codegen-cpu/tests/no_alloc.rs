@@ -42,6 +42,7 @@ fn a_thousand_replays_allocate_nothing() {
             CpuOptions { threads: Some(2), pin: false, release_weights, ..CpuOptions::default() };
         let mut device = CpuDevice::new(options).unwrap();
         let request = MemoryRequest {
+            root: Default::default(),
             weights: Arc::clone(&weights),
             arena_bytes: 1 << 16,
             state_bytes: 1 << 16,
@@ -58,19 +59,39 @@ fn a_thousand_replays_allocate_nothing() {
         attention.extend(ints(&[256, 256]));
 
         device.begin_capture().unwrap();
-        device.launch("matmul_bf16_f32", &[x, weight, out], &ints(&[9, 64, 128, 128, 64])).unwrap();
+        device
+            .launch(&hal::Launch::new(
+                "matmul_bf16_f32",
+                &[x, weight, out],
+                &ints(&[9, 64, 128, 128, 64]),
+            ))
+            .unwrap();
         let argmax = [x, weight, out, numbers, scratch];
         let mut largest = ints(&[2, 128, 64, 64, 128, 0, 0, 0, 1, 0]);
         largest.extend([0.0, 0.0].map(Scalar::Float));
-        device.launch("linear_matmul_bf16_f32", &argmax, &largest).unwrap();
+        device.launch(&hal::Launch::new("linear_matmul_bf16_f32", &argmax, &largest)).unwrap();
         device
-            .launch("attention_bf16_f32", &[x, state, numbers, numbers, out], &attention)
+            .launch(&hal::Launch::new(
+                "attention_bf16_f32",
+                &[x, state, numbers, numbers, out],
+                &attention,
+            ))
             .unwrap();
-        device.launch("add_f32", &[x, out, out], &ints(&[2, 256, 256, 256, 256])).unwrap();
+        device
+            .launch(&hal::Launch::new("add_f32", &[x, out, out], &ints(&[2, 256, 256, 256, 256])))
+            .unwrap();
         let row = at(Space::Private, 0, 1024);
         device.begin_chain(2, 1024).unwrap();
-        device.launch("add_f32", &[x, x, row], &ints(&[2, 256, 256, 256, 256])).unwrap();
-        device.launch("silu_mul_f32", &[row, x, out], &ints(&[2, 256, 256, 256, 256])).unwrap();
+        device
+            .launch(&hal::Launch::new("add_f32", &[x, x, row], &ints(&[2, 256, 256, 256, 256])))
+            .unwrap();
+        device
+            .launch(&hal::Launch::new(
+                "silu_mul_f32",
+                &[row, x, out],
+                &ints(&[2, 256, 256, 256, 256]),
+            ))
+            .unwrap();
         device.end_chain().unwrap();
         let graph = device.end_capture().unwrap();
         assert_eq!(graph.len(), 5);

@@ -2,8 +2,8 @@
 //! [`Prepared::write`] does the long work of packing weights.
 
 use crate::{
-    Buckets, CompileError, Target, buckets,
-    emit::{Emitted, PlanName, Stored, emit},
+    Buckets, CompileError, KernelFile, Target, buckets,
+    emit::{Choice, Emitted, PlanName, Stored, emit},
     memory::{self, Demand, KvBudget, PlanMemory},
     pack::WeightTable,
     pipeline::{self, Ran},
@@ -12,9 +12,9 @@ use crate::{
     states::StateTable,
 };
 use artifact::{
-    BuildTarget, Checksum, ExtensionEntry, FileEntry, FunctionEntry, Hasher, Kv, Manifest, Memory,
-    Model, Phase, Pipeline, PlanEntry, Provenance, Recorded, SequenceMemory, WeightEntry,
-    WindowMemory, Writer,
+    BuildTarget, Checksum, ChoiceEntry, ExtensionEntry, FileEntry, FunctionEntry, Hasher, Kv,
+    Manifest, Memory, Model, Phase, Pipeline, PlanEntry, Provenance, Recorded, SequenceMemory,
+    WeightEntry, WindowMemory, Writer,
 };
 use ir::{Module, Symbol};
 use std::{collections::BTreeMap, path::Path};
@@ -105,6 +105,8 @@ pub struct Prepared {
     weights: WeightTable,
     states: StateTable,
     texts: Vec<(String, String)>,
+    kernel_files: Vec<KernelFile>,
+    choices: Vec<ChoiceEntry>,
     build_target: BuildTarget,
     weight_align: u64,
     kernels_hash: Checksum,
@@ -220,11 +222,13 @@ pub fn prepare(
         memory,
         plans,
         extensions: called(&options.extensions, &emitted),
-        emitted,
         recipes,
         weights,
         states,
         texts,
+        kernel_files: kernel_files(target, &emitted),
+        choices: choices(&emitted),
+        emitted,
         report,
         pipeline,
         functions,
@@ -315,6 +319,29 @@ fn called(extensions: &[ExtensionEntry], emitted: &[Emitted]) -> Vec<ExtensionEn
     extensions.iter().map(entry).collect()
 }
 
+/// Files that calls of any plan need, and those the target adds, each once.
+fn kernel_files(target: &dyn Target, emitted: &[Emitted]) -> Vec<KernelFile> {
+    let all = emitted.iter().flat_map(|e| &e.files).map(|f| (f.path.clone(), f.clone()));
+    let mut files: Vec<KernelFile> = all.collect::<BTreeMap<_, _>>().into_values().collect();
+    files.extend(target.files(&files));
+    files
+}
+
+/// Why ops are computed as they are, each reason once with the steps of all plans it stands for.
+fn choices(emitted: &[Emitted]) -> Vec<ChoiceEntry> {
+    let mut counted: BTreeMap<&Choice, u32> = BTreeMap::new();
+    for choice in emitted.iter().flat_map(|e| &e.choices) {
+        *counted.entry(choice).or_default() += 1;
+    }
+    let entry = |(Choice { op, calls, why }, count): (&Choice, u32)| ChoiceEntry {
+        op: op.clone(),
+        calls: calls.clone(),
+        why: why.clone(),
+        count,
+    };
+    counted.into_iter().map(entry).collect()
+}
+
 fn largest_arena(emitted: &[Emitted]) -> u64 {
     emitted.iter().map(|e| e.plan.arena_bytes).max().unwrap_or(0)
 }
@@ -387,7 +414,8 @@ impl Prepared {
         for (path, bytes) in &checkpoint.files {
             files.push(writer.file(path, bytes)?);
         }
-        for (path, text) in &self.texts {
+        let kernels = self.kernel_files.iter().map(|f| (&f.path, &f.text));
+        for (path, text) in self.texts.iter().map(|(path, text)| (path, text)).chain(kernels) {
             files.push(writer.file(path, text.as_bytes())?);
         }
         let mut stream = writer.stream("weights/weights.bin")?;
@@ -415,6 +443,7 @@ impl Prepared {
             config: self.config,
             pipeline: self.pipeline,
             functions: self.functions,
+            choices: self.choices,
             max_running_requests: self.buckets.decode.last().copied().unwrap_or(1),
             buckets: self.buckets.notes,
             plans,

@@ -1,14 +1,14 @@
 //! From a specialised function to a plan: kernels chosen by the target, every buffer placed.
 
 use crate::{
-    Arg, CompileError, Lowered, Operand, Target,
+    Arg, CompileError, KernelCall, KernelFile, Lowered, Operand, Target,
     chain::{self, PendingChain},
     pack::WeightTable,
     place::{Request, place},
     recipe::{Constants, Recipes},
     states::StateTable,
 };
-use artifact::{BufferRef, Phase, Placement, Plan, Port, Space, Step, check_plan};
+use artifact::{BufferRef, Issue, Operator, Phase, Placement, Plan, Port, Space, Step, check_plan};
 use ir::{EntityId, Func, NodeId, Op, Storage, TensorType, ValueDef, ValueId};
 use passes::TargetInfo;
 
@@ -20,10 +20,20 @@ pub(crate) struct PlanName {
     pub(crate) context_tokens: u32,
 }
 
-/// A plan and what it would cost without sharing memory.
+/// A plan, what it would cost without sharing memory, and what its calls need.
 pub(crate) struct Emitted {
     pub(crate) plan: Plan,
     pub(crate) unshared_bytes: u64,
+    pub(crate) files: Vec<KernelFile>,
+    pub(crate) choices: Vec<Choice>,
+}
+
+/// Why an op is computed by certain calls.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Choice {
+    pub(crate) op: String,
+    pub(crate) calls: Vec<String>,
+    pub(crate) why: String,
 }
 
 /// Where constants are looked up and stored.
@@ -52,6 +62,8 @@ pub(crate) fn emit(
         buffers: Vec::new(),
         calls: Vec::new(),
         chains: Vec::new(),
+        files: Vec::new(),
+        choices: Vec::new(),
     };
     for &param in &func.params {
         emitter.param(&mut scope, param)?;
@@ -112,6 +124,8 @@ struct PendingCall {
     kernel: String,
     args: Vec<PendingArg>,
     scalars: Vec<artifact::Scalar>,
+    operator: Option<Operator>,
+    blocks: u32,
 }
 
 struct Emitter<'a> {
@@ -123,6 +137,8 @@ struct Emitter<'a> {
     calls: Vec<PendingCall>,
     /// The last one may be open.
     chains: Vec<PendingChain>,
+    files: Vec<KernelFile>,
+    choices: Vec<Choice>,
 }
 
 fn dims(ty: &TensorType) -> Vec<u64> {
@@ -147,6 +163,7 @@ fn dense(base: Base, ty: &TensorType) -> View {
 
 impl Emitter<'_> {
     fn buffer(&mut self, bytes: u64, first: usize, last: usize) -> usize {
+        let bytes = self.target.slot_bytes(bytes);
         self.buffers.push(Request { first: first as u32, last: last as u32, bytes });
         self.buffers.len() - 1
     }
@@ -209,10 +226,13 @@ impl Emitter<'_> {
             n.outs.iter().map(|&o| Operand::dense(scope.ty(o).clone())).collect();
         match (&n.op, self.target.lower(&n.op, &operands, &results)) {
             (_, Ok(lowered)) => self.calls(scope, node, lowered),
-            (Op::Fused { body }, Err(_)) => match chain::rows(body.func(), &self.info) {
-                Some(rows) => self.chain(scope, node, body.func(), rows),
-                None => self.in_place(scope, node, body.func(), None),
-            },
+            (Op::Fused { body }, Err(_)) => {
+                let rows = chain::rows(body.func(), &self.info);
+                match rows.filter(|_| self.target.runs_chains()) {
+                    Some(rows) => self.chain(scope, node, body.func(), rows),
+                    None => self.in_place(scope, node, body.func(), None),
+                }
+            }
             (_, Err(e)) => Err(e.into()),
         }
     }
@@ -296,6 +316,15 @@ impl Emitter<'_> {
             };
             scope.views[out.index()] = Some(view);
         }
+        if !lowered.why.is_empty() {
+            let op = match &n.op {
+                Op::Fused { body } => body.kind().to_owned(),
+                op => op.mnemonic().to_owned(),
+            };
+            let calls = lowered.calls.iter().map(|c| c.kernel.clone()).collect();
+            self.choices.push(Choice { op, calls, why: lowered.why });
+        }
+        self.files.extend(lowered.files);
         let scratch: Vec<usize> =
             lowered.scratch_bytes.iter().map(|&b| self.buffer(b, first, last)).collect();
         for &a in &n.args {
@@ -318,7 +347,8 @@ impl Emitter<'_> {
                     },
                 })
                 .collect();
-            self.calls.push(PendingCall { kernel: call.kernel, args, scalars: call.scalars });
+            let KernelCall { kernel, scalars, operator, blocks, .. } = call;
+            self.calls.push(PendingCall { kernel, args, scalars, operator, blocks });
         }
         Ok(())
     }
@@ -411,16 +441,25 @@ impl Emitter<'_> {
             port
         };
         let mut kernels: Vec<String> = Vec::new();
+        let mut operators: Vec<Operator> = Vec::new();
         let mut steps = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
             let kernel = kernels.iter().position(|k| *k == call.kernel).unwrap_or_else(|| {
                 kernels.push(call.kernel.clone());
                 kernels.len() - 1
             });
+            let operator = call.operator.as_ref().map(|operator| {
+                let known = operators.iter().position(|o| o == operator);
+                known.unwrap_or_else(|| {
+                    operators.push(operator.clone());
+                    operators.len() - 1
+                }) as u32
+            });
             steps.push(Step {
                 kernel: kernel as u32,
                 args: call.args.iter().map(|a| locate(&a.view, a.bytes)).collect(),
                 scalars: call.scalars.clone(),
+                issue: Issue { blocks: call.blocks, operator, ..Issue::default() },
             });
         }
         let placements = self.buffers.iter().zip(&placed.offsets).map(|(r, &offset)| Placement {
@@ -439,12 +478,17 @@ impl Emitter<'_> {
             outputs: outputs.into_iter().map(place_port).collect(),
             placements: placements.collect(),
             kernels,
+            operators,
             steps,
             chains: self.chains.iter().zip(&rows).map(|(c, placed)| c.finish(placed)).collect(),
         };
         check_plan(&plan)
             .map_err(|source| CompileError::Placement { plan: plan.name.clone(), source })?;
         let unshared_bytes = self.buffers.iter().map(|b| b.bytes).sum();
-        Ok(Emitted { plan, unshared_bytes })
+        let Emitter { mut files, mut choices, .. } = self;
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files.dedup();
+        choices.sort();
+        Ok(Emitted { plan, unshared_bytes, files, choices })
     }
 }

@@ -18,4 +18,4 @@ pub use buckets::{Buckets, choose};
 pub use driver::{Checkpoint, Options, Prepared, Recorder, prepare};
 pub use error::CompileError;
 pub use memory::{KvBudget, PlanMemory};
-pub use target::{Arg, KernelCall, LowerError, Lowered, Operand, Target};
+pub use target::{Arg, KernelCall, KernelFile, LowerError, Lowered, Operand, Target};

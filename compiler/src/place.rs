@@ -81,6 +81,7 @@ mod tests {
                     last: r.last,
                 }).collect(),
                 kernels: vec![],
+                operators: vec![],
                 steps: vec![],
                 chains: vec![],
             };

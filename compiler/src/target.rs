@@ -1,6 +1,6 @@
 //! What a target decides: which kernels compute an op. Everything else is the same everywhere.
 
-use artifact::{BuildTarget, Scalar};
+use artifact::{BuildTarget, Operator, Scalar};
 use ir::{Op, TensorType};
 use passes::TargetInfo;
 
@@ -26,7 +26,7 @@ pub enum Arg {
 }
 
 /// One kernel call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct KernelCall {
     /// Name on the device.
     pub kernel: String,
@@ -34,6 +34,19 @@ pub struct KernelCall {
     pub args: Vec<Arg>,
     /// Scalars in the kernel's order.
     pub scalars: Vec<Scalar>,
+    /// The library operator that it is, whose tensors are indices into `args`.
+    pub operator: Option<Operator>,
+    /// Blocks to launch a kernel of the target's own with; 0 where it has none.
+    pub blocks: u32,
+}
+
+/// A file of the artifact that calls need, such as the source of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelFile {
+    /// Path inside the artifact, with `/`.
+    pub path: String,
+    /// Contents. Files of one path have one content.
+    pub text: String,
 }
 
 /// How a target computes one op.
@@ -43,6 +56,10 @@ pub struct Lowered {
     pub calls: Vec<KernelCall>,
     /// Temporary buffers that live during these calls.
     pub scratch_bytes: Vec<u64>,
+    /// Files that the calls need.
+    pub files: Vec<KernelFile>,
+    /// Why these calls and not others, where there was a choice.
+    pub why: String,
 }
 
 /// An op that the target cannot compute.
@@ -72,6 +89,29 @@ pub trait Target {
 
     /// Alignment of weights in the weight file in bytes.
     fn weight_align(&self) -> u64;
+
+    /// Bytes that a buffer of `bytes` takes in the arena, what the device wants behind it included.
+    fn slot_bytes(&self, bytes: u64) -> u64 {
+        bytes
+    }
+
+    /// Whether it runs the ops of a composite that it has no kernel for row by row, as a
+    /// [`artifact::Chain`].
+    fn runs_chains(&self) -> bool {
+        true
+    }
+
+    /// Streams that a plan may use.
+    fn streams(&self) -> u32 {
+        1
+    }
+
+    /// Files that travel in the artifact whatever it calls, such as a script that builds `kernels`,
+    /// the files of all calls.
+    fn files(&self, kernels: &[KernelFile]) -> Vec<KernelFile> {
+        let _ = kernels;
+        Vec::new()
+    }
 
     /// Hash input: the sources of the kernels and of this lowering.
     fn sources(&self) -> &'static [&'static str];

@@ -43,8 +43,8 @@ impl Target for Anything {
     ) -> Result<Lowered, LowerError> {
         let operands = (0..operands.len()).map(Arg::Operand);
         let args = operands.chain((0..results.len()).map(Arg::Result)).collect();
-        let call = KernelCall { kernel: op.mnemonic().to_owned(), args, scalars: Vec::new() };
-        Ok(Lowered { calls: vec![call], scratch_bytes: Vec::new() })
+        let call = KernelCall { kernel: op.mnemonic().to_owned(), args, ..KernelCall::default() };
+        Ok(Lowered { calls: vec![call], ..Lowered::default() })
     }
 }
 

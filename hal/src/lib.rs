@@ -8,8 +8,8 @@ pub use graphs::GraphSet;
 pub use record::{Call, RecordingDevice};
 pub use recording::{Recording, capture};
 
-use artifact::{BufferRef, Scalar};
-use std::sync::Arc;
+use artifact::{BufferRef, Issue, Operator, Scalar};
+use std::{path::PathBuf, sync::Arc};
 use tensor::MappedFile;
 
 /// Something a device could not do.
@@ -65,8 +65,33 @@ pub enum DeviceError {
     },
 }
 
+/// One step of a plan, ready to add to a capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Name of the kernel.
+    pub kernel: &'a str,
+    /// Buffers in its order.
+    pub args: &'a [BufferRef],
+    /// Scalars in its order.
+    pub scalars: &'a [Scalar],
+    /// How the plan issues it. A device that runs steps in order on one queue ignores it.
+    pub issue: &'a Issue,
+    /// The library operator, where it is one.
+    pub operator: Option<&'a Operator>,
+}
+
+impl<'a> Launch<'a> {
+    /// A launch of a kernel of the device, in order.
+    pub fn new(kernel: &'a str, args: &'a [BufferRef], scalars: &'a [Scalar]) -> Self {
+        const IN_ORDER: &Issue = &Issue { stream: 0, waits: Vec::new(), blocks: 0, operator: None };
+        Self { kernel, args, scalars, issue: IN_ORDER, operator: None }
+    }
+}
+
 /// What an artifact asks of a device before anything is captured.
 pub struct MemoryRequest {
+    /// Directory of the artifact, where a device finds its kernels; empty when there is none.
+    pub root: PathBuf,
     /// The weight file; a device that has its own memory copies it.
     pub weights: Arc<MappedFile>,
     /// Bytes of the arena.
@@ -102,12 +127,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// [`DeviceError::UnknownKernel`], [`DeviceError::BadCall`].
-    fn launch(
-        &mut self,
-        kernel: &str,
-        args: &[BufferRef],
-        scalars: &[Scalar],
-    ) -> Result<(), DeviceError>;
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DeviceError>;
 
     /// Makes the launches up to [`Device::end_chain`] one launch that goes row by row, `rows` of
     /// them: see [`artifact::Chain`]. Each thread has `private_bytes` bytes of

@@ -1,7 +1,7 @@
 //! The test device: it runs nothing, records every call and checks their order.
 
-use crate::{Device, DeviceError, MemoryRequest};
-use artifact::{BufferRef, Scalar};
+use crate::{Device, DeviceError, Launch, MemoryRequest};
+use artifact::BufferRef;
 
 /// Something that was asked of a [`RecordingDevice`].
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,8 @@ impl Device for RecordingDevice {
         Ok(())
     }
 
-    fn launch(&mut self, kernel: &str, _: &[BufferRef], _: &[Scalar]) -> Result<(), DeviceError> {
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DeviceError> {
+        let kernel = launch.kernel;
         if !self.capturing {
             return Err(DeviceError::Misuse("launch outside a capture"));
         }
@@ -147,7 +148,7 @@ mod tests {
         let mut device = RecordingDevice { refuse: Some("k".into()), ..Default::default() };
         let result = (|| {
             let mut recording = Recording::begin(&mut device)?;
-            recording.launch("k", &[], &[])?;
+            recording.launch(&Launch::new("k", &[], &[]))?;
             recording.finish()
         })();
         assert!(result.is_err());
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_steps_of_a_chain_are_launched_inside_it() {
-        let step = |kernel| Step { kernel, args: vec![], scalars: vec![] };
+        let step = |kernel| Step { kernel, ..Step::default() };
         let chain = |first, steps| Chain { first, steps, rows: 7, ..Default::default() };
         let plan = Plan {
             name: "p".into(),
@@ -169,6 +170,7 @@ mod tests {
             outputs: vec![],
             placements: vec![],
             kernels: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
+            operators: vec![],
             steps: (0..5).map(step).collect(),
             chains: vec![chain(1, 2), chain(3, 1)],
         };

@@ -1,7 +1,7 @@
 //! Capture in the types: leaving a capture open is not the caller's job to avoid.
 
-use crate::{Device, DeviceError};
-use artifact::{BufferRef, Plan, Scalar};
+use crate::{Device, DeviceError, Launch};
+use artifact::{Plan, Step};
 
 /// A capture in progress. Dropping it without [`Recording::finish`] aborts, so an error halfway
 /// never leaves the device in capture mode.
@@ -23,13 +23,8 @@ impl<'d, D: Device> Recording<'d, D> {
     ///
     /// # Errors
     /// As [`Device::launch`].
-    pub fn launch(
-        &mut self,
-        kernel: &str,
-        args: &[BufferRef],
-        scalars: &[Scalar],
-    ) -> Result<(), DeviceError> {
-        self.device.as_mut().expect("present until finish").launch(kernel, args, scalars)
+    pub fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DeviceError> {
+        self.device.as_mut().expect("present until finish").launch(launch)
     }
 
     /// Begins a chain of launches.
@@ -65,6 +60,25 @@ impl<D: Device> Drop for Recording<'_, D> {
     }
 }
 
+/// A step with what the plan says of its kernel.
+fn launch_of<'a>(plan: &'a Plan, step: &'a Step) -> Result<Launch<'a>, DeviceError> {
+    let unlisted = |kernel: String| {
+        let why = "the plan does not list it".into();
+        DeviceError::BadCall { kernel, why }
+    };
+    let kernel = plan.kernels.get(step.kernel as usize);
+    let kernel = kernel.ok_or_else(|| unlisted(format!("#{}", step.kernel)))?;
+    let operator = match step.issue.operator {
+        Some(i) => {
+            let operator = plan.operators.get(i as usize);
+            Some(operator.ok_or_else(|| unlisted(format!("{kernel}, operator #{i}")))?)
+        }
+        None => None,
+    };
+    let Step { args, scalars, issue, .. } = step;
+    Ok(Launch { kernel, args, scalars, issue, operator })
+}
+
 /// Captures every call of `plan`.
 ///
 /// # Errors
@@ -78,11 +92,7 @@ pub fn capture<D: Device>(device: &mut D, plan: &Plan) -> Result<D::Graph, Devic
         if let Some(chain) = chains.peek().filter(|c| c.first as usize == i) {
             recording.begin_chain(chain.rows, chain.private_bytes)?;
         }
-        let kernel = plan.kernels.get(step.kernel as usize).ok_or_else(|| {
-            let (kernel, why) = (format!("#{}", step.kernel), "the plan does not list it".into());
-            DeviceError::BadCall { kernel, why }
-        })?;
-        recording.launch(kernel, &step.args, &step.scalars)?;
+        recording.launch(&launch_of(plan, step)?)?;
         if chains.next_if(|c| c.last() as usize == i).is_some() {
             recording.end_chain()?;
         }

@@ -18,6 +18,13 @@ pub(crate) const ALLOWED: &[(&str, &str, &[&str])] = &[
         "the CPU as target (lowering) and device (kernels, threads, replay)",
         &["artifact", "compiler", "hal", "ir", "passes", "tensor"],
     ),
+    ("acl", "the Ascend interface as declarations: runtime functions, library operators", &[]),
+    (
+        "codegen-ascend",
+        "Ascend NPUs as target (lowering, kernels) and device (loader, capture, replay)",
+        &["acl", "artifact", "compiler", "hal", "ir", "passes", "tensor"],
+    ),
+    ("ascend-sim", "a software device with the symbols of the Ascend runtime", &["acl", "tensor"]),
     ("models", "checkpoint to IR and weight bytes", &["ir", "tensor"]),
     (
         "runtime",

@@ -14,9 +14,9 @@ pub use instruction_set::{InstructionSet, ParseInstructionSetError};
 
 use crate::kernels::{self, Scratch, external::ExternalKernels};
 use affinity::Pinned;
-use artifact::{BufferRef, Scalar};
+use artifact::BufferRef;
 use capture::{Binding, Capture};
-use hal::{Device, DeviceError, MemoryRequest};
+use hal::{Device, DeviceError, Launch, MemoryRequest};
 use memory::{Mapping, Memory};
 use pool::{Job, Pool};
 use std::sync::Arc;
@@ -167,19 +167,14 @@ impl Device for CpuDevice {
         Ok(())
     }
 
-    fn launch(
-        &mut self,
-        kernel: &str,
-        args: &[BufferRef],
-        scalars: &[Scalar],
-    ) -> Result<(), DeviceError> {
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DeviceError> {
         let (set, threads) = (self.set, self.pool.threads());
         let (Some(capture), Some(memory)) = (&mut self.capture, &self.memory) else {
             return Err(DeviceError::Misuse("launch outside a capture"));
         };
         let device = || name(set, threads);
         let binding = Binding { set, memory, external: &self.external, device: &device };
-        capture.launch(&binding, kernel, args, scalars)
+        capture.launch(&binding, launch.kernel, launch.args, launch.scalars)
     }
 
     fn begin_chain(&mut self, rows: u32, private_bytes: u64) -> Result<(), DeviceError> {

@@ -44,7 +44,7 @@ fn record(device: &mut CpuDevice, at: &[BufferRef], s: &Shape, threads_meet: boo
         false => [0, 1, 2, 3].map(|i| private(i * end, row)),
     };
     let mut launch = |kernel: &str, args: &[BufferRef], scalars: Vec<Scalar>| {
-        device.launch(kernel, args, &scalars).unwrap();
+        device.launch(&hal::Launch::new(kernel, args, &scalars)).unwrap();
     };
     launch("rms_norm_f32_f32", &[x, weight, q], with(&[rows, heads, d, n, n], &[1e-6]));
     launch("rotary_f32", &[q, table, k], with(&[rows, heads, d, d, 0, n, n], &[]));
@@ -89,7 +89,7 @@ proptest! {
                 let mut buffers = buffers();
                 let mut device = device(set, threads);
                 let (at, arena_bytes) = place(buffers.iter().map(Vec::len));
-                let request = MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 0 };
+                let request = MemoryRequest { root: Default::default(), weights: no_weights(), arena_bytes, state_bytes: 0 };
                 device.load(request).unwrap();
                 record(&mut device, &at, &s, false);
                 let mut chained = buffers.clone();
@@ -107,7 +107,12 @@ proptest! {
 
 fn loaded(threads: usize) -> CpuDevice {
     let mut device = device(InstructionSet::best(), threads);
-    let request = MemoryRequest { weights: no_weights(), arena_bytes: 1 << 16, state_bytes: 4096 };
+    let request = MemoryRequest {
+        root: Default::default(),
+        weights: no_weights(),
+        arena_bytes: 1 << 16,
+        state_bytes: 4096,
+    };
     device.load(request).unwrap();
     device
 }
@@ -123,7 +128,7 @@ fn why(rows: u32, calls: &[(&str, Vec<BufferRef>, Vec<Scalar>)]) -> String {
     let mut record = || {
         device.begin_chain(rows, 256)?;
         for (kernel, args, scalars) in calls {
-            device.launch(kernel, args, scalars)?;
+            device.launch(&hal::Launch::new(kernel, args, scalars))?;
         }
         device.end_chain()
     };
@@ -179,7 +184,8 @@ fn private_memory_is_for_rows_of_chains() {
 
     let mut device = loaded(1);
     device.begin_capture().unwrap();
-    let error = device.launch("add_f32", &[a, a, row], &sizes).unwrap_err().to_string();
+    let error =
+        device.launch(&hal::Launch::new("add_f32", &[a, a, row], &sizes)).unwrap_err().to_string();
     assert!(error.contains("private memory outside a chain"), "{error}");
     assert!(device.begin_chain(8, u64::MAX).is_err());
 }

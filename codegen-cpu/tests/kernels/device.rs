@@ -11,7 +11,14 @@ const F: DType = DType::F32;
 
 fn loaded(threads: usize, arena_bytes: u64) -> CpuDevice {
     let mut device = device(InstructionSet::best(), threads);
-    device.load(MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 4096 }).unwrap();
+    device
+        .load(MemoryRequest {
+            root: Default::default(),
+            weights: no_weights(),
+            arena_bytes,
+            state_bytes: 4096,
+        })
+        .unwrap();
     device
 }
 
@@ -32,13 +39,28 @@ fn a_list_of_calls_is_the_calls_one_after_another() {
             let mut device = device(set, threads);
             let lengths = [x.len(), packed.len() / 4, n, t * n, t * n, t].map(|n| 4 * n);
             let (at, arena_bytes) = place(lengths);
-            let request = MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 0 };
+            let request = MemoryRequest {
+                root: Default::default(),
+                weights: no_weights(),
+                arena_bytes,
+                state_bytes: 0,
+            };
             device.load(request).unwrap();
             device.begin_capture().unwrap();
             let matmul = [at[0], at[1], at[3]];
-            device.launch("matmul_f32_f32", &matmul, &ints([t, n, k, k, n])).unwrap();
-            device.launch("add_bias_f32", &[at[3], at[2], at[4]], &ints([t, n, n, n])).unwrap();
-            device.launch("argmax_f32", &[at[4], at[5]], &ints([t, n, n])).unwrap();
+            device
+                .launch(&hal::Launch::new("matmul_f32_f32", &matmul, &ints([t, n, k, k, n])))
+                .unwrap();
+            device
+                .launch(&hal::Launch::new(
+                    "add_bias_f32",
+                    &[at[3], at[2], at[4]],
+                    &ints([t, n, n, n]),
+                ))
+                .unwrap();
+            device
+                .launch(&hal::Launch::new("argmax_f32", &[at[4], at[5]], &ints([t, n, n])))
+                .unwrap();
             let graph = device.end_capture().unwrap();
             assert_eq!(graph.len(), 3);
             device.write(at[1], &packed);
@@ -62,7 +84,7 @@ fn workers_wake_up_after_a_pause() {
     let mut device = loaded(2, 4096);
     let at = BufferRef { space: Space::Arena, offset: 0, bytes: 512 };
     device.begin_capture().unwrap();
-    device.launch("add_f32", &[at, at, at], &ints([2, 64, 64, 64, 64])).unwrap();
+    device.launch(&hal::Launch::new("add_f32", &[at, at, at], &ints([2, 64, 64, 64, 64]))).unwrap();
     let graph = device.end_capture().unwrap();
     device.write(at, &encode(F, &[1.0; 128]));
     for _ in 0..20 {
@@ -76,7 +98,7 @@ fn workers_wake_up_after_a_pause() {
 
 fn why(device: &mut CpuDevice, kernel: &str, args: &[BufferRef], scalars: &[Scalar]) -> String {
     device.begin_capture().unwrap();
-    let error = device.launch(kernel, args, scalars).unwrap_err();
+    let error = device.launch(&hal::Launch::new(kernel, args, scalars)).unwrap_err();
     device.abort_capture();
     error.to_string()
 }
@@ -140,8 +162,8 @@ fn outputs_overlap_nothing_that_another_thread_may_read() {
     assert!(error.contains(overlap), "{error}");
 
     device.begin_capture().unwrap();
-    device.launch("add_f32", &[a, b, a], &sizes).unwrap();
-    device.launch("add_f32", &[a, a, at(256, 256)], &sizes).unwrap();
+    device.launch(&hal::Launch::new("add_f32", &[a, b, a], &sizes)).unwrap();
+    device.launch(&hal::Launch::new("add_f32", &[a, a, at(256, 256)], &sizes)).unwrap();
 }
 
 /// Nothing runs between two replays of an empty graph, so nothing says that workers saw the first.
@@ -152,7 +174,7 @@ fn empty_graphs_do_not_disturb_others() {
     device.begin_capture().unwrap();
     let empty = device.end_capture().unwrap();
     device.begin_capture().unwrap();
-    device.launch("add_f32", &[at, at, at], &ints([8, 16, 16, 16, 16])).unwrap();
+    device.launch(&hal::Launch::new("add_f32", &[at, at, at], &ints([8, 16, 16, 16, 16]))).unwrap();
     let doubling = device.end_capture().unwrap();
     device.write(at, &encode(F, &[1.0; 128]));
     for _ in 0..100 {
@@ -179,7 +201,7 @@ fn wild_sizes_are_refused_by_every_kernel() {
                     if form == 1 {
                         *scalars.last_mut().unwrap() = Scalar::Float(1.0);
                     }
-                    let got = device.launch(name, &vec![at; args], &scalars);
+                    let got = device.launch(&hal::Launch::new(name, &vec![at; args], &scalars));
                     if size > 64 {
                         assert!(got.is_err(), "{name} {args} {scalars:?}");
                     }
@@ -250,10 +272,10 @@ proptest! {
         }
         for set in InstructionSet::available() {
             let mut device = device(set, 2);
-            let request = MemoryRequest { weights: no_weights(), arena_bytes: end, state_bytes: 0 };
+            let request = MemoryRequest { root: Default::default(), weights: no_weights(), arena_bytes: end, state_bytes: 0 };
             device.load(request).unwrap();
             device.begin_capture().unwrap();
-            if device.launch(kernel, &args, &scalars).is_err() {
+            if device.launch(&hal::Launch::new(kernel, &args, &scalars)).is_err() {
                 return Ok(());
             }
             let graph = device.end_capture().unwrap();
@@ -277,9 +299,14 @@ fn calls_out_of_order_are_misuse() {
     };
     let mut device = device(InstructionSet::best(), 2);
     misuse(device.begin_capture());
-    misuse(device.launch("copy_f32", &[], &[]));
+    misuse(device.launch(&hal::Launch::new("copy_f32", &[], &[])));
     misuse(device.end_capture().map(drop));
-    let request = || MemoryRequest { weights: no_weights(), arena_bytes: 64, state_bytes: 0 };
+    let request = || MemoryRequest {
+        root: Default::default(),
+        weights: no_weights(),
+        arena_bytes: 64,
+        state_bytes: 0,
+    };
     device.load(request()).unwrap();
     device.begin_capture().unwrap();
     misuse(device.begin_capture());
@@ -325,7 +352,14 @@ fn the_name_says_what_runs() {
 fn pinning_ends_with_the_device() {
     let before = std::thread::available_parallelism().unwrap();
     let mut device = CpuDevice::new(CpuOptions::default()).unwrap();
-    device.load(MemoryRequest { weights: no_weights(), arena_bytes: 64, state_bytes: 0 }).unwrap();
+    device
+        .load(MemoryRequest {
+            root: Default::default(),
+            weights: no_weights(),
+            arena_bytes: 64,
+            state_bytes: 0,
+        })
+        .unwrap();
     drop(device);
     assert_eq!(std::thread::available_parallelism().unwrap(), before);
 }
@@ -340,7 +374,12 @@ fn a_second_device_of_a_thread_has_its_own_processors() {
     let new = |threads| {
         let options = CpuOptions { threads: Some(threads), ..CpuOptions::default() };
         let mut device = CpuDevice::new(options).unwrap();
-        let request = MemoryRequest { weights: no_weights(), arena_bytes: 64, state_bytes: 0 };
+        let request = MemoryRequest {
+            root: Default::default(),
+            weights: no_weights(),
+            arena_bytes: 64,
+            state_bytes: 0,
+        };
         device.load(request).unwrap();
         device
     };

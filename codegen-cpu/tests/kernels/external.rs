@@ -103,9 +103,16 @@ fn run(
     ];
     let mut device = device(threads, external);
     let (refs, arena_bytes) = place(buffers.iter().map(Vec::len));
-    device.load(MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 0 }).unwrap();
+    device
+        .load(MemoryRequest {
+            root: Default::default(),
+            weights: no_weights(),
+            arena_bytes,
+            state_bytes: 0,
+        })
+        .unwrap();
     device.begin_capture().unwrap();
-    device.launch(&lowered.calls[0].kernel, &refs, &lowered.calls[0].scalars)?;
+    device.launch(&hal::Launch::new(&lowered.calls[0].kernel, &refs, &lowered.calls[0].scalars))?;
     let graph = device.end_capture().unwrap();
     for (&at, bytes) in refs.iter().zip(&buffers) {
         device.write(at, bytes);

@@ -218,12 +218,19 @@ fn ends_that_do_not_fit_are_refused() {
     use hal::{Device, DeviceError, MemoryRequest};
     let mut device = device(InstructionSet::best(), 1);
     let (refs, arena_bytes) = place([1 << 16; 5]);
-    device.load(MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 0 }).unwrap();
+    device
+        .load(MemoryRequest {
+            root: Default::default(),
+            weights: no_weights(),
+            arena_bytes,
+            state_bytes: 0,
+        })
+        .unwrap();
     device.begin_capture().unwrap();
     let mut why = |kernel: &str, n: usize, end: End| {
         let mut scalars = ints([1, n, 64, 64, n]);
         scalars.extend(end.scalars());
-        match device.launch(kernel, &refs, &scalars) {
+        match device.launch(&hal::Launch::new(kernel, &refs, &scalars)) {
             Err(DeviceError::BadCall { why, .. }) => why,
             Err(other) => other.to_string(),
             Ok(()) => panic!("{kernel} {end:?}"),

@@ -37,9 +37,16 @@ fn kernel(op: Op, operands: &[TensorType]) -> String {
     });
     let (refs, arena_bytes): (Vec<BufferRef>, u64) = place(lengths);
     let mut device = device(InstructionSet::best(), 1);
-    device.load(MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 0 }).unwrap();
+    device
+        .load(MemoryRequest {
+            root: Default::default(),
+            weights: no_weights(),
+            arena_bytes,
+            state_bytes: 0,
+        })
+        .unwrap();
     device.begin_capture().unwrap();
-    device.launch(&call.kernel, &refs, &call.scalars).unwrap();
+    device.launch(&hal::Launch::new(&call.kernel, &refs, &call.scalars)).unwrap();
     let graph = device.end_capture().unwrap();
     device.replay(&graph).unwrap();
     call.kernel.clone()

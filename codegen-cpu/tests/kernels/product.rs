@@ -569,13 +569,18 @@ fn bad_sizes_are_refused() {
     use hal::{Device, DeviceError, MemoryRequest};
     let mut device: CpuDevice = device(InstructionSet::best(), 1);
     let (refs, arena_bytes) = place([1 << 20; 5]);
-    device.load(MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 0 }).unwrap();
+    device
+        .load(MemoryRequest {
+            root: Default::default(),
+            weights: no_weights(),
+            arena_bytes,
+            state_bytes: 0,
+        })
+        .unwrap();
     device.begin_capture().unwrap();
-    let mut why = |kernel: &str, args: usize, scalars: &[Scalar]| match device.launch(
-        kernel,
-        &refs[..args],
-        scalars,
-    ) {
+    let mut why = |kernel: &str, args: usize, scalars: &[Scalar]| match device
+        .launch(&hal::Launch::new(kernel, &refs[..args], scalars))
+    {
         Err(DeviceError::BadCall { why, .. }) => why,
         other => panic!("{kernel}: {other:?}"),
     };

@@ -64,9 +64,16 @@ pub(crate) fn run(
 ) {
     let mut device = device(set, threads);
     let (refs, arena_bytes) = place(buffers.iter().map(Vec::len));
-    device.load(MemoryRequest { weights: no_weights(), arena_bytes, state_bytes: 0 }).unwrap();
+    device
+        .load(MemoryRequest {
+            root: Default::default(),
+            weights: no_weights(),
+            arena_bytes,
+            state_bytes: 0,
+        })
+        .unwrap();
     device.begin_capture().unwrap();
-    device.launch(kernel, &refs, scalars).unwrap();
+    device.launch(&hal::Launch::new(kernel, &refs, scalars)).unwrap();
     replay_on(&mut device, &refs, buffers);
 }
 

@@ -139,7 +139,11 @@ pub(crate) fn lower(
     }
     let scalars = header.into_iter().map(Scalar::Int).chain(scalars).collect();
     let args = (0..operands.len()).map(Arg::Operand).chain((0..results.len()).map(Arg::Result));
-    let call =
-        KernelCall { kernel: format!("{PREFIX}{}", kernel.kind()), args: args.collect(), scalars };
-    Ok(Lowered { calls: vec![call], scratch_bytes: Vec::new() })
+    let call = KernelCall {
+        kernel: format!("{PREFIX}{}", kernel.kind()),
+        args: args.collect(),
+        scalars,
+        ..KernelCall::default()
+    };
+    Ok(Lowered { calls: vec![call], ..Lowered::default() })
 }

@@ -32,8 +32,13 @@ impl Call {
         self
     }
     fn named(self, kernel: impl Into<String>) -> Option<Lowered> {
-        let call = KernelCall { kernel: kernel.into(), args: self.args, scalars: self.scalars };
-        Some(Lowered { calls: vec![call], scratch_bytes: vec![] })
+        let call = KernelCall {
+            kernel: kernel.into(),
+            args: self.args,
+            scalars: self.scalars,
+            ..KernelCall::default()
+        };
+        Some(Lowered { calls: vec![call], ..Lowered::default() })
     }
 }
 

@@ -1,0 +1,5 @@
+//! Ascend NPUs: what ops are lowered to, the kernels of ours, and the device that records and replays
+//! plans through the runtime library of the vendor.
+
+pub mod chip;
+pub mod kernels;
