@@ -16,8 +16,8 @@ pub(crate) struct PendingChain {
 
 impl PendingChain {
     /// Offsets of the private buffers.
-    pub(crate) fn place(&self, align: u64) -> Placed {
-        place(&self.private, align)
+    pub(crate) fn place(&mut self, align: u64) -> Placed {
+        place(&mut self.private, 0, align)
     }
 
     /// The chain of the plan, with private buffers at the offsets of `placed`.

@@ -7,6 +7,7 @@ use crate::{
     place::{Request, place},
     recipe::{Constants, Recipes},
     states::StateTable,
+    streams::{self, Assigned, Uses},
 };
 use artifact::{BufferRef, Issue, Operator, Phase, Placement, Plan, Port, Space, Step, check_plan};
 use ir::{EntityId, Func, NodeId, Op, Storage, TensorType, ValueDef, ValueId};
@@ -98,7 +99,7 @@ impl Scope<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Base {
     Arena(usize),
     /// A buffer of a chain. It holds one row, so row strides count for nothing.
@@ -126,6 +127,20 @@ struct PendingCall {
     scalars: Vec<artifact::Scalar>,
     operator: Option<Operator>,
     blocks: u32,
+    /// Which of the arguments it writes.
+    writes: Vec<bool>,
+}
+
+impl PendingCall {
+    fn uses(&self) -> Uses<Base> {
+        let is_memory = |base: &Base| !matches!(base, Base::Weight(_));
+        let places = |written: bool| {
+            let args = self.args.iter().zip(&self.writes).filter(|&(_, &w)| w == written);
+            args.map(|(arg, _)| arg.view.base).filter(is_memory).collect()
+        };
+        let bytes = self.args.iter().map(|arg| arg.bytes).sum();
+        Uses { reads: places(false), writes: places(true), bytes }
+    }
 }
 
 struct Emitter<'a> {
@@ -347,8 +362,13 @@ impl Emitter<'_> {
                     },
                 })
                 .collect();
+            let is_written = |arg: &Arg| match *arg {
+                Arg::Operand(i) => n.op.writes().iter().any(|&(state, _)| state == i),
+                Arg::Result(_) | Arg::Scratch(_) => true,
+            };
+            let writes = call.args.iter().map(is_written).collect();
             let KernelCall { kernel, scalars, operator, blocks, .. } = call;
-            self.calls.push(PendingCall { kernel, args, scalars, operator, blocks });
+            self.calls.push(PendingCall { kernel, args, scalars, operator, blocks, writes });
         }
         Ok(())
     }
@@ -393,6 +413,23 @@ impl Emitter<'_> {
         }
     }
 
+    /// The streams of all calls. What calls touch that run side by side is then needed during all of
+    /// them.
+    fn streams(&mut self) -> Assigned {
+        let uses: Vec<Uses<Base>> = self.calls.iter().map(PendingCall::uses).collect();
+        let assigned = streams::assign(&uses, self.target.streams());
+        for region in &assigned.regions {
+            for arg in self.calls[region.clone()].iter().flat_map(|call| &call.args) {
+                if let Base::Arena(buffer) = arg.view.base {
+                    let Request { first, last, .. } = &mut self.buffers[buffer];
+                    *first = (*first).min(region.start as u32);
+                    *last = (*last).max(region.end as u32 - 1);
+                }
+            }
+        }
+        assigned
+    }
+
     fn port(&self, scope: &Scope<'_>, value: ValueId) -> (Port, View) {
         let pending = scope.pending(value);
         let (ty, name) = (scope.ty(value), &scope.func.values[value].name);
@@ -425,8 +462,10 @@ impl Emitter<'_> {
             outputs.push(self.port(scope, r));
         }
 
-        let placed = place(&self.buffers, self.target.arena_align());
-        let rows: Vec<_> = self.chains.iter().map(|c| c.place(self.target.arena_align())).collect();
+        let assigned = self.streams();
+        let placed = place(&mut self.buffers, inputs.len(), self.target.arena_align());
+        let rows: Vec<_> =
+            self.chains.iter_mut().map(|c| c.place(self.target.arena_align())).collect();
         let locate = |view: &View, bytes: u64| {
             let (space, base) = match view.base {
                 Base::Arena(buffer) => (Space::Arena, placed.offsets[buffer]),
@@ -443,7 +482,7 @@ impl Emitter<'_> {
         let mut kernels: Vec<String> = Vec::new();
         let mut operators: Vec<Operator> = Vec::new();
         let mut steps = Vec::with_capacity(self.calls.len());
-        for call in &self.calls {
+        for (call, queue) in self.calls.iter().zip(assigned.queues) {
             let kernel = kernels.iter().position(|k| *k == call.kernel).unwrap_or_else(|| {
                 kernels.push(call.kernel.clone());
                 kernels.len() - 1
@@ -459,7 +498,12 @@ impl Emitter<'_> {
                 kernel: kernel as u32,
                 args: call.args.iter().map(|a| locate(&a.view, a.bytes)).collect(),
                 scalars: call.scalars.clone(),
-                issue: Issue { blocks: call.blocks, operator, ..Issue::default() },
+                issue: Issue {
+                    stream: queue.stream,
+                    waits: queue.waits,
+                    blocks: call.blocks,
+                    operator,
+                },
             });
         }
         let placements = self.buffers.iter().zip(&placed.offsets).map(|(r, &offset)| Placement {

@@ -12,10 +12,11 @@ mod place;
 mod pools;
 mod recipe;
 mod states;
+mod streams;
 mod target;
 
 pub use buckets::{Buckets, choose};
 pub use driver::{Checkpoint, Options, Prepared, Recorder, prepare};
 pub use error::CompileError;
 pub use memory::{KvBudget, PlanMemory};
-pub use target::{Arg, KernelCall, KernelFile, LowerError, Lowered, Operand, Target};
+pub use target::{Arg, KernelCall, KernelFile, LowerError, Lowered, Operand, Streams, Target};

@@ -49,6 +49,21 @@ pub struct KernelFile {
     pub text: String,
 }
 
+/// How many streams a plan may use, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// Streams; 1 runs everything in order.
+    pub count: u32,
+    /// Bytes that a branch must move to be worth a stream of its own.
+    pub fork_bytes: u64,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { count: 1, fork_bytes: u64::MAX }
+    }
+}
+
 /// How a target computes one op.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lowered {
@@ -102,8 +117,8 @@ pub trait Target {
     }
 
     /// Streams that a plan may use.
-    fn streams(&self) -> u32 {
-        1
+    fn streams(&self) -> Streams {
+        Streams::default()
     }
 
     /// Files that travel in the artifact whatever it calls, such as a script that builds `kernels`,

@@ -1,6 +1,8 @@
 //! Proves that a plan's buffers do not overwrite each other. Slow and obvious on purpose; run when
 //! a plan is made and again when it is loaded, and shares no code with the placement.
 
+mod streams;
+
 use crate::{Chain, Placement, Plan, Space};
 
 /// A plan that must not run.
@@ -33,6 +35,18 @@ pub enum PlanError {
     /// chain has.
     #[error("chain {0} has no rows, no steps, or steps that are not its own")]
     BadChain(usize),
+    /// A step whose operator the plan does not list, or that has fewer arguments than its operator.
+    #[error("step {0} is an operator that is not listed or has other arguments")]
+    BadOperator(usize),
+    /// A step on a stream that there cannot be, or that waits for a step of its own stream or a later one.
+    #[error("step {0} has a stream or a wait that cannot be")]
+    BadWait(usize),
+    /// A stream that does not start from stream 0, or that stream 0 does not wait for at the end.
+    #[error("stream {0} does not begin and end with stream 0")]
+    Unjoined(u32),
+    /// Two steps that may run at the same time and use the same memory.
+    #[error("steps {0} and {1} use the same memory and neither waits for the other")]
+    Unordered(usize, usize),
     /// A buffer in the private memory of a chain.
     #[error("private memory of chain {chain}: {source}")]
     Private {
@@ -53,6 +67,7 @@ const ALIGN: u64 = 64;
 pub fn check_plan(plan: &Plan) -> Result<(), PlanError> {
     check_placements(&plan.placements, plan.arena_bytes)?;
     check_chains(plan)?;
+    streams::check(plan)?;
     for (step, call) in plan.steps.iter().enumerate() {
         if call.kernel as usize >= plan.kernels.len() {
             return Err(PlanError::UnlistedKernel(step));
