@@ -11,6 +11,7 @@ mod operator;
 mod pipeline;
 mod plan;
 mod read;
+mod text;
 mod write;
 
 pub use check::{PlanError, check_plan};

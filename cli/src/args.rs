@@ -328,6 +328,9 @@ pub struct InspectArgs {
     /// Print the text IR of a function.
     #[arg(long, value_name = "FUNC", value_parser = ["decode", "prefill", "head"])]
     pub ir: Option<String>,
+    /// Print what computes each kind of op, and why, where the target had a choice.
+    #[arg(long)]
+    pub why: bool,
     /// Print the steps of a plan, such as decode-bs8-ctx2048.
     #[arg(long, value_name = "NAME")]
     pub plan: Option<String>,

@@ -37,13 +37,15 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
             none if none.is_empty() => writeln!(out, "no weight was quantised by compile")?,
             table => write!(out, "{table}")?,
         }
+    } else if args.why {
+        print_choices(out, manifest)?;
     } else if let Some(name) = &args.plan {
         let plans = artifact.plans()?;
         let plan = plans.iter().find(|p| p.name == *name).with_context(|| {
             let names: Vec<&str> = plans.iter().map(|p| p.name.as_str()).collect();
             format!("no plan `{name}`; there are {}", names.join(", "))
         })?;
-        print_plan(out, plan)?;
+        write!(out, "{plan}")?;
     } else {
         summary(out, manifest, &artifact.plans()?)?;
     }
@@ -150,39 +152,14 @@ fn print_weights(out: &mut impl Write, m: &Manifest) -> io::Result<()> {
     Ok(())
 }
 
-fn print_plan(out: &mut impl Write, plan: &Plan) -> io::Result<()> {
-    writeln!(out, "plan {} ({} rows, arena {} bytes)", plan.name, plan.rows, plan.arena_bytes)?;
-    for (kind, ports) in [("input", &plan.inputs), ("output", &plan.outputs)] {
-        for p in ports {
-            writeln!(out, "{kind} {} {}{:?} at arena+{}", p.name, p.dtype, p.dims, p.at.offset)?;
-        }
+/// What computes each kind of op, and why.
+fn print_choices(out: &mut impl Write, m: &Manifest) -> io::Result<()> {
+    if m.choices.is_empty() {
+        writeln!(out, "target {} has one kernel for each op", m.target.device)?;
     }
-    for (i, step) in plan.steps.iter().enumerate() {
-        let chain = plan.chains.iter().find(|c| c.first as usize <= i && i <= c.last() as usize);
-        if let Some(c) = chain.filter(|c| c.first as usize == i) {
-            let (rows, bytes) = (c.rows, c.private_bytes);
-            writeln!(
-                out,
-                "     chain of {} steps, row by row, {rows} rows, {bytes} private bytes",
-                c.steps
-            )?;
-        }
-        let args: Vec<String> = step
-            .args
-            .iter()
-            .map(|a| format!("{}+{}:{}", a.space.name(), a.offset, a.bytes))
-            .collect();
-        let scalars: Vec<String> = step
-            .scalars
-            .iter()
-            .map(|s| match s {
-                artifact::Scalar::Int(n) => n.to_string(),
-                artifact::Scalar::Float(f) => format!("{f:?}"),
-            })
-            .collect();
-        let kernel = &plan.kernels[step.kernel as usize];
-        let mark = if chain.is_some() { "|" } else { " " };
-        writeln!(out, "{i:>4}{mark}{kernel} ({}) [{}]", args.join(", "), scalars.join(", "))?;
+    for c in &m.choices {
+        writeln!(out, "{:>6} x {:<22} {}", c.count, c.op, c.calls.join(", "))?;
+        writeln!(out, "{:>31} {}", "", c.why)?;
     }
     Ok(())
 }
