@@ -3,3 +3,4 @@
 
 pub mod chip;
 pub mod kernels;
+pub mod target;

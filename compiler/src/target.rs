@@ -3,6 +3,7 @@
 use artifact::{BuildTarget, Operator, Scalar};
 use ir::{Op, TensorType};
 use passes::TargetInfo;
+use tensor::DType;
 
 /// An operand or result of a specialised op.
 #[derive(Clone, Debug)]
@@ -88,7 +89,7 @@ pub struct LowerError {
     /// Operand types.
     pub operands: String,
     /// What to do about it.
-    pub remedy: &'static str,
+    pub remedy: String,
 }
 
 /// The compile side of a device.
@@ -98,6 +99,12 @@ pub trait Target {
 
     /// What the artifact says it needs.
     fn build_target(&self) -> BuildTarget;
+
+    /// The type of activations where matrices have type `weights`.
+    fn activations(&self, weights: DType) -> DType {
+        let _ = weights;
+        DType::F32
+    }
 
     /// Alignment of arena buffers in bytes.
     fn arena_align(&self) -> u64;

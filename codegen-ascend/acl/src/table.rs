@@ -39,17 +39,17 @@ macro_rules! for_each_operator {
                 dequant_scale_q_nope_out: optional_tensor
             );
             MlaPreprocess V8_5 (
-                input: tensor, gamma0: tensor, beta0: tensor, quant_scale0: tensor,
+                input: tensor, gamma0: tensor, beta0: optional_tensor, quant_scale0: tensor,
                 quant_offset0: tensor, wdqkv: tensor, de_scale0: tensor, bias0: tensor,
-                gamma1: tensor, beta1: tensor, quant_scale1: tensor, quant_offset1: tensor,
-                wuq: tensor, de_scale1: tensor, bias1: tensor, gamma2: tensor, cos: tensor,
-                sin: tensor, wuk: tensor, kv_cache: tensor, kv_cache_rope: tensor,
-                slot_mapping: tensor, ctkv_scale: tensor, q_nope_scale: tensor, wdq_dim: i64,
-                q_rope_dim: i64, k_rope_dim: i64, epsilon: f64, q_rotary_coeff: i64,
-                k_rotary_coeff: i64, transpose_wdq: bool, transpose_wuq: bool,
-                transpose_wuk: bool, cache_mode: i64, quant_mode: i64, do_rms_norm: bool,
-                wdkv_split_count: i64, q_out: tensor, kv_cache_out: tensor, q_rope_out: tensor,
-                kr_cache_out: tensor
+                gamma1: tensor, beta1: optional_tensor, quant_scale1: tensor,
+                quant_offset1: tensor, wuq: tensor, de_scale1: tensor, bias1: tensor,
+                gamma2: tensor, cos: tensor, sin: tensor, wuk: tensor, kv_cache: tensor,
+                kv_cache_rope: tensor, slot_mapping: tensor, ctkv_scale: optional_tensor,
+                q_nope_scale: optional_tensor, wdq_dim: i64, q_rope_dim: i64, k_rope_dim: i64,
+                epsilon: f64, q_rotary_coeff: i64, k_rotary_coeff: i64, transpose_wdq: bool,
+                transpose_wuq: bool, transpose_wuk: bool, cache_mode: i64, quant_mode: i64,
+                do_rms_norm: bool, wdkv_split_count: i64, q_out: tensor, kv_cache_out: tensor,
+                q_rope_out: tensor, kr_cache_out: tensor
             );
             LightningIndexer V9 (
                 query: tensor, key: tensor, weights: tensor,
@@ -70,8 +70,9 @@ macro_rules! for_each_operator {
             );
             RecurrentGatedDeltaRule V8_5 (
                 query: tensor, key: tensor, value: tensor, beta: tensor, state_ref: tensor,
-                actual_seq_lengths: tensor, ssm_state_indices: tensor, g: tensor, gk: tensor,
-                num_accepted_tokens: tensor, scale_value: f32, out: tensor
+                actual_seq_lengths: tensor, ssm_state_indices: tensor, g: tensor,
+                gk: optional_tensor, num_accepted_tokens: optional_tensor, scale_value: f32,
+                out: tensor
             );
             // Matmul / quant
             Matmul V8_1 (
@@ -90,23 +91,26 @@ macro_rules! for_each_operator {
                 input: tensor, mat2: tensor, out: tensor, cube_math_type: i8
             );
             TransposeBatchMatMul V8_5 (
-                x1: tensor, x2: tensor, bias: tensor, scale: tensor, perm_x1: ints, perm_x2: ints,
-                perm_y: ints, cube_math_type: i8, batch_split_factor: i32, out: tensor
+                x1: tensor, x2: tensor, bias: optional_tensor, scale: optional_tensor,
+                perm_x1: ints, perm_x2: ints, perm_y: ints, cube_math_type: i8,
+                batch_split_factor: i32, out: tensor
             );
             QuantMatmulV4 V8_1 (
-                x1: tensor, x2: tensor, scale: tensor, offset: tensor,
-                pertoken_scale: optional_tensor, bias: tensor, transpose_x1: bool,
+                x1: tensor, x2: tensor, scale: tensor, offset: optional_tensor,
+                pertoken_scale: optional_tensor, bias: optional_tensor, transpose_x1: bool,
                 transpose_x2: bool, out: tensor
             );
             QuantMatmulV5 V8_5 (
-                x1: tensor, x2: tensor, x1_scale: tensor, x2_scale: tensor, y_scale: tensor,
-                x1_offset: tensor, x2_offset: tensor, y_offset: tensor, bias: tensor,
-                transpose_x1: bool, transpose_x2: bool, group_size: i64, out: tensor
+                x1: tensor, x2: tensor, x1_scale: optional_tensor, x2_scale: optional_tensor,
+                y_scale: optional_tensor, x1_offset: optional_tensor, x2_offset: optional_tensor,
+                y_offset: optional_tensor, bias: optional_tensor, transpose_x1: bool,
+                transpose_x2: bool, group_size: i64, out: tensor
             );
             QuantMatmulWeightNz V8_1 (
-                x1: tensor, x2: tensor, x1_scale: tensor, x2_scale: tensor, y_scale: tensor,
-                x1_offset: tensor, x2_offset: tensor, y_offset: tensor, bias: tensor,
-                transpose_x1: bool, transpose_x2: bool, group_size: i64, out: tensor
+                x1: tensor, x2: tensor, x1_scale: optional_tensor, x2_scale: optional_tensor,
+                y_scale: optional_tensor, x1_offset: optional_tensor, x2_offset: optional_tensor,
+                y_offset: optional_tensor, bias: optional_tensor, transpose_x1: bool,
+                transpose_x2: bool, group_size: i64, out: tensor
             );
             WeightQuantBatchMatmulV2 V8_1 (
                 x: tensor, weight: tensor, antiquant_scale: tensor,
@@ -160,9 +164,9 @@ macro_rules! for_each_operator {
                 dyn_quant_scale_out: optional_tensors
             );
             GroupedMatmulSwigluQuantWeightNZ V8_5 (
-                x: tensor, weight: tensor, bias: tensor, offset: tensor, weight_scale: tensor,
-                x_scale: tensor, group_list: tensor, output: tensor, output_scale: tensor,
-                output_offset: tensor
+                x: tensor, weight: tensor, bias: optional_tensor, offset: optional_tensor,
+                weight_scale: tensor, x_scale: tensor, group_list: tensor, output: tensor,
+                output_scale: tensor, output_offset: optional_tensor
             );
             GroupedMatmulFinalizeRoutingV3 V8_5 (
                 x1: tensor, x2: tensor, scale: optional_tensor, bias: optional_tensor,
@@ -196,7 +200,7 @@ macro_rules! for_each_operator {
                 x: tensor, bias: optional_tensor, k: i64, k_group: i64, group_count: i64,
                 group_select_mode: i64, renorm: i64, norm_type: i64, out_flag: bool,
                 routed_scaling_factor: f64, eps: f64, y_out: tensor, expert_idx_out: tensor,
-                out_out: tensor
+                out_out: optional_tensor
             );
             MoeGatingTopKSoftmaxV2 V8_1 (
                 x: tensor, finished: optional_tensor, k: i64, renorm: i64,
@@ -237,7 +241,7 @@ macro_rules! for_each_operator {
                 padded_mode: bool, restore_shape: optional_ints, out: tensor
             );
             MatmulAllReduce V8_1 (
-                x1: tensor, x2: tensor, bias: tensor, group: text, reduce_op: text,
+                x1: tensor, x2: tensor, bias: optional_tensor, group: text, reduce_op: text,
                 comm_turn: i64, stream_mode: i64, output: tensor
             );
             // Glue ops (omath/onn; all [8.1+])

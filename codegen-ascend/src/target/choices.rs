@@ -1,0 +1,111 @@
+//! Which computations there are for each op, best first, and why they stand in that order.
+
+use super::{collective, dense, quant};
+use crate::{chip::Chip, kernels::Declined};
+use compiler::{LowerError, Lowered, Operand};
+use ir::Op;
+
+type Lower = fn(&Op, &[Operand], &[Operand], &Chip) -> Result<Lowered, Declined>;
+
+/// A way to compute an op.
+struct Choice {
+    /// What does it.
+    name: &'static str,
+    lower: Lower,
+    /// Why it stands where it does among the choices for the op.
+    reason: &'static str,
+}
+
+const fn choice(name: &'static str, lower: Lower, reason: &'static str) -> Choice {
+    Choice { name, lower, reason }
+}
+
+const MATMUL: &[Choice] = &[
+    choice(
+        "MatmulWeightNz",
+        dense::matmul_nz,
+        "reads weights in fractals, the order in which the matrix unit takes them",
+    ),
+    choice("Mm", dense::matmul_nd, "takes row-major weights of any type, transposed by strides"),
+];
+const HEAD_MATMUL: &[Choice] = &[choice(
+    "BatchMatMul",
+    dense::head_matmul,
+    "one product for each head, on views with heads first",
+)];
+const QUANT_MATMUL: &[Choice] = &[choice(
+    "QuantMatmulWeightNz",
+    quant::quant_matmul,
+    "multiplies, scales rows and outputs and rounds in one call",
+)];
+const STATIC_MATMUL: &[Choice] = &[choice(
+    "QuantMatmulWeightNz",
+    quant::static_matmul,
+    "multiplies, adds the bias, scales and rounds in one call",
+)];
+const COLLECTIVE: &[Choice] =
+    &[choice("memcpy", collective::of_one_rank, "plans are for one device")];
+
+/// The choices for an op.
+fn choices(op: &Op) -> &'static [Choice] {
+    match op.kind() {
+        "matmul" => MATMUL,
+        "head_matmul" => HEAD_MATMUL,
+        "quant_matmul" => QUANT_MATMUL,
+        "static_matmul" => STATIC_MATMUL,
+        "all_reduce" | "all_gather" => COLLECTIVE,
+        _ => &[],
+    }
+}
+
+/// The first choice that takes these types.
+pub(super) fn lower(
+    op: &Op,
+    operands: &[Operand],
+    results: &[Operand],
+    chip: &Chip,
+) -> Result<Lowered, LowerError> {
+    let mut refused = Vec::new();
+    let choices = choices(op);
+    for Choice { name, lower, reason } in choices {
+        match lower(op, operands, results, chip) {
+            Ok(mut lowered) => {
+                if choices.len() > 1 || !lowered.why.is_empty() {
+                    lowered.why = why(reason, &lowered.why, &refused);
+                }
+                return Ok(lowered);
+            }
+            Err(Declined(because)) => refused.push(format!("{name}: {because}")),
+        }
+    }
+    let types: Vec<String> = operands.iter().map(|o| o.ty.to_string()).collect();
+    Err(LowerError {
+        target: chip.target.to_owned(),
+        op: op.mnemonic(),
+        operands: types.join(", "),
+        remedy: remedy(op, &refused),
+    })
+}
+
+fn why(reason: &str, detail: &str, refused: &[String]) -> String {
+    let mut text = reason.to_owned();
+    for part in [detail].into_iter().filter(|p| !p.is_empty()) {
+        text = format!("{text}; {part}");
+    }
+    match refused {
+        [] => text,
+        _ => format!("{text}; not {}", refused.join("; not ")),
+    }
+}
+
+fn remedy(op: &Op, refused: &[String]) -> String {
+    let advice = match op {
+        Op::AllReduce { .. } | Op::AllGather { .. } => "compile with tensor parallelism 1",
+        Op::Fused { .. } => "its ops are computed one by one",
+        _ => "choose --dtype bf16 or f32, or enable the pass that removes it",
+    };
+    match refused {
+        [] => advice.to_owned(),
+        _ => format!("{advice} ({})", refused.join("; ")),
+    }
+}

@@ -1,0 +1,135 @@
+//! The compile side: which library operators and which kernels of ours compute an op.
+
+mod choices;
+mod collective;
+mod dense;
+mod library;
+mod quant;
+mod sources;
+
+pub use library::conforms;
+
+use crate::chip::Chip;
+use artifact::BuildTarget;
+use compiler::{KernelFile, LowerError, Lowered, Operand, Streams, Target};
+use ir::{DType, Layout, Op};
+use passes::{LayoutRule, TargetInfo};
+
+/// Tokens in a KV block: the size that the attention operators of the library are tuned for.
+pub const KV_BLOCK_TOKENS: u32 = 128;
+
+/// A chip as a compile target. One artifact serves all members of its family.
+#[derive(Clone, Copy, Debug)]
+pub struct AscendTarget {
+    chip: &'static Chip,
+}
+
+impl AscendTarget {
+    /// The target for `chip`.
+    pub const fn new(chip: &'static Chip) -> Self {
+        Self { chip }
+    }
+
+    /// The chip.
+    pub const fn chip(&self) -> &'static Chip {
+        self.chip
+    }
+}
+
+/// The layouts that differ from fractals, and why.
+fn layout_rules() -> Vec<LayoutRule> {
+    let nd = |op: &str, dtype| LayoutRule { op: op.into(), dtype, layout: Layout::Nd };
+    // Products by head read a strided view of the weight, and views of fractals are not allowed.
+    let mut rules = vec![nd("head_matmul", None)];
+    // Matrices in f32 are for `Mm`, which reads no fractals; scales are vectors to the operators.
+    let readers = [
+        "matmul",
+        "embed",
+        "quant_matmul",
+        "grouped_matmul",
+        "grouped_quant_matmul",
+        "dequant_matmul",
+        "grouped_dequant_matmul",
+    ];
+    for dtype in [DType::F32, DType::U8] {
+        rules.extend(readers.map(|op| nd(op, Some(dtype))));
+    }
+    rules
+}
+
+impl Target for AscendTarget {
+    fn info(&self) -> TargetInfo {
+        TargetInfo {
+            name: self.chip.target.to_owned(),
+            matmul_weight_layout: Layout::Nz,
+            layout_rules: layout_rules(),
+            gate_up_block: None,
+            fused_ops: Vec::new(),
+            row_wise_ops: Vec::new(),
+        }
+    }
+
+    fn build_target(&self) -> BuildTarget {
+        BuildTarget {
+            device: self.chip.target.to_owned(),
+            instruction_set: self.chip.npu_arch.to_owned(),
+            tensor_parallel: 1,
+            kv_block_tokens: KV_BLOCK_TOKENS,
+        }
+    }
+
+    /// Activations have the type of the weights: the matrix unit multiplies operands of one type.
+    fn activations(&self, weights: DType) -> DType {
+        weights
+    }
+
+    fn arena_align(&self) -> u64 {
+        self.chip.align.buffer
+    }
+
+    fn weight_align(&self) -> u64 {
+        self.chip.align.burst
+    }
+
+    fn slot_bytes(&self, bytes: u64) -> u64 {
+        self.chip.slot_bytes(bytes)
+    }
+
+    fn runs_chains(&self) -> bool {
+        false
+    }
+
+    /// A second stream for what does not fit beside attention or routed experts, such as a shared
+    /// expert, and a third for what is left. An event costs microseconds: a branch must move what
+    /// memory delivers in about five.
+    fn streams(&self) -> Streams {
+        Streams { count: 3, fork_bytes: self.chip.memory_bytes_per_second / 200_000 }
+    }
+
+    fn files(&self, kernels: &[KernelFile]) -> Vec<KernelFile> {
+        if kernels.is_empty() {
+            return Vec::new();
+        }
+        let text = include_str!("build.sh")
+            .replace("@NPU_ARCH@", self.chip.npu_arch)
+            .replace("@LEGACY_ARCH@", self.chip.legacy_arch);
+        vec![KernelFile { path: "kernels/build.sh".to_owned(), text }]
+    }
+
+    fn sources(&self) -> &'static [&'static str] {
+        sources::TEXTS
+    }
+
+    fn lower(
+        &self,
+        op: &Op,
+        operands: &[Operand],
+        results: &[Operand],
+    ) -> Result<Lowered, LowerError> {
+        choices::lower(op, operands, results, self.chip)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests;

@@ -1,0 +1,123 @@
+//! Single ops: what they become, and what is said about it.
+
+use super::*;
+use artifact::Param;
+use ir::{Dim, TensorType};
+
+fn target() -> AscendTarget {
+    AscendTarget::new(crate::chip::chip("ascend910_93").unwrap())
+}
+
+fn operand(text: &str) -> Operand {
+    let (dtype, rest) = text.split_once('[').unwrap();
+    let (list, layout) = rest.split_once(']').unwrap();
+    let dims = list.split(',').map(|d| Dim::Const(d.parse().unwrap()));
+    let ty = TensorType::new(dtype.parse().unwrap(), dims);
+    Operand::dense(match layout.trim() {
+        "" => ty,
+        layout => ty.with_layout(layout.parse().unwrap()),
+    })
+}
+
+fn lower(op: &Op, operands: &[&str]) -> Result<Lowered, LowerError> {
+    let operands: Vec<Operand> = operands.iter().map(|text| operand(text)).collect();
+    let types: Vec<&TensorType> = operands.iter().map(|o| &o.ty).collect();
+    let results = op.infer(&types).unwrap_or_else(|e| panic!("{e}"));
+    let results: Vec<Operand> = results.into_iter().map(Operand::dense).collect();
+    target().lower(op, &operands, &results)
+}
+
+fn kernels(lowered: &Lowered) -> Vec<&str> {
+    lowered.calls.iter().map(|c| c.kernel.as_str()).collect()
+}
+
+fn tensor(lowered: &Lowered, call: usize, index: usize) -> artifact::TensorParam {
+    lowered.calls[call].operator.as_ref().unwrap().tensors().nth(index).unwrap().clone()
+}
+
+#[test]
+fn a_weight_in_fractals_is_a_transposed_view_with_fractal_storage() {
+    let op = Op::Matmul { out: DType::BF16 };
+    let lowered = lower(&op, &["bf16[3,100]", "bf16[40,100]nz"]).unwrap();
+    assert_eq!(kernels(&lowered), ["aclnnMatmulWeightNz"]);
+    let weight = tensor(&lowered, 0, 1);
+    assert_eq!((weight.dims, weight.strides), (vec![100, 40], vec![1, 100]));
+    assert_eq!((weight.layout, weight.storage), (Layout::Nz, vec![7, 3, 16, 16]));
+    let params = &lowered.calls[0].operator.as_ref().unwrap().params;
+    assert_eq!(params[3], Param::Int(0));
+    assert!(lowered.why.contains("fractals"), "{}", lowered.why);
+}
+
+#[test]
+fn a_product_in_f32_says_why_not_fractals() {
+    let op = Op::Matmul { out: DType::F32 };
+    let lowered = lower(&op, &["f32[3,100]", "f32[40,100]"]).unwrap();
+    assert_eq!(kernels(&lowered), ["aclnnMm"]);
+    assert!(lowered.why.contains("not MatmulWeightNz: fractals are for bf16"), "{}", lowered.why);
+    assert_eq!(tensor(&lowered, 0, 1).storage, [40, 100]);
+}
+
+#[test]
+fn logits_are_rounded_and_converted() {
+    let op = Op::Matmul { out: DType::F32 };
+    let lowered = lower(&op, &["bf16[3,64]", "bf16[512,64]nz"]).unwrap();
+    assert_eq!(kernels(&lowered), ["aclnnMatmulWeightNz", "aclnnCast"]);
+    assert_eq!(lowered.scratch_bytes, [3 * 512 * 2]);
+    assert!(lowered.why.contains("converted to f32"), "{}", lowered.why);
+}
+
+#[test]
+fn heads_come_first_as_views() {
+    let op = Op::HeadMatmul { out: DType::BF16 };
+    let lowered = lower(&op, &["bf16[5,4,16]", "bf16[4,32,16]"]).unwrap();
+    assert_eq!(kernels(&lowered), ["aclnnBatchMatMul"]);
+    let (x, weight, y) = (tensor(&lowered, 0, 0), tensor(&lowered, 0, 1), tensor(&lowered, 0, 2));
+    assert_eq!((x.dims, x.strides, x.storage), (vec![4, 5, 16], vec![16, 64, 1], vec![5, 4, 16]));
+    assert_eq!((weight.dims, weight.strides), (vec![4, 16, 32], vec![512, 1, 16]));
+    assert_eq!((y.dims, y.strides), (vec![4, 5, 32], vec![32, 128, 1]));
+}
+
+#[test]
+fn static_products_hand_over_bias_and_scale() {
+    let op = Op::StaticMatmul { out: DType::BF16 };
+    let operands = ["i8[3,64]", "i8[48,64]nz", "i32[48]", "f32[48]"];
+    let lowered = lower(&op, &operands).unwrap();
+    assert_eq!(kernels(&lowered), ["aclnnQuantMatmulWeightNz"]);
+    let found: Vec<_> = (0..5).map(|i| tensor(&lowered, 0, i).dims).collect();
+    assert_eq!(found, [vec![3, 64], vec![48, 64], vec![48], vec![48], vec![3, 48]]);
+    assert_eq!(tensor(&lowered, 0, 1).storage, [2, 3, 16, 32]);
+}
+
+#[test]
+fn what_cannot_be_computed_is_refused_with_a_remedy() {
+    let error = lower(&Op::AllGather { group: "tp".into(), ranks: 2 }, &["f32[3,64]"]).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("ascend910_93") && text.contains("all_gather"), "{text}");
+    assert!(text.contains("tensor parallelism 1"), "{text}");
+    let copy = lower(&Op::AllReduce { group: "tp".into() }, &["f32[3,64]"]).unwrap();
+    assert_eq!(kernels(&copy), ["memcpy"]);
+}
+
+#[test]
+fn the_script_that_builds_kernels_names_the_chip() {
+    assert!(target().files(&[]).is_empty(), "nothing to build");
+    let kernel = KernelFile { path: "kernels/a.cpp".into(), text: String::new() };
+    let files = target().files(&[kernel]);
+    assert_eq!(files[0].path, "kernels/build.sh");
+    assert!(files[0].text.contains("npu_arch=dav-2201") && !files[0].text.contains("_ARCH@"));
+}
+
+/// A file of the lowering that the hash does not cover would change plans without changing it.
+#[test]
+fn the_hash_covers_the_whole_lowering() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/target");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() || matches!(name, "sources.rs" | "tests.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(target().sources().contains(&text.as_str()), "{name} is not in sources.rs");
+    }
+}
