@@ -160,13 +160,17 @@ pub trait Device: Send {
     /// When `bytes` is longer than `at` or `at` leaves its space.
     fn write(&mut self, at: BufferRef, bytes: &[u8]);
 
-    /// Reads the start of `at` into `out`.
+    /// Waits for the last replay and reads the start of `at` into `out`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`] when the replay failed after it was started, or takes too long.
     ///
     /// # Panics
     /// When `out` is longer than `at` or `at` leaves its space.
-    fn read(&mut self, at: BufferRef, out: &mut [u8]);
+    fn read(&mut self, at: BufferRef, out: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Runs a captured graph to its end.
+    /// Starts a captured graph, and may return before it has ended: inputs written from now on are
+    /// those of the next replay.
     ///
     /// # Errors
     /// [`DeviceError::Failed`].

@@ -116,13 +116,14 @@ impl Device for RecordingDevice {
         self.calls.push(Call::Write(at, bytes.to_vec()));
     }
 
-    fn read(&mut self, at: BufferRef, out: &mut [u8]) {
+    fn read(&mut self, at: BufferRef, out: &mut [u8]) -> Result<(), DeviceError> {
         assert!(out.len() as u64 <= at.bytes, "read past the end of a buffer");
         self.calls.push(Call::Read(at));
         out.fill(0);
         if let Some(answer) = &mut self.answer {
             answer(at, out, &self.calls);
         }
+        Ok(())
     }
 
     fn replay(&mut self, graph: &usize) -> Result<(), DeviceError> {

@@ -175,27 +175,44 @@ impl<D: Device> Replayer<D> {
 
     /// The most probable token of each of the first `out.len()` rows; `None` where the device gave
     /// no token id.
-    pub(crate) fn argmax(&mut self, from: Outputs, out: &mut [Option<u32>]) {
+    ///
+    /// # Errors
+    /// When the replay failed.
+    pub(crate) fn argmax(
+        &mut self,
+        from: Outputs,
+        out: &mut [Option<u32>],
+    ) -> Result<(), DeviceError> {
         self.staging.clear();
         self.staging.resize(out.len() * size_of::<i32>(), 0);
-        self.device.read(from.argmax, &mut self.staging);
+        self.device.read(from.argmax, &mut self.staging)?;
         let (ids, _) = self.staging.as_chunks::<4>();
         for (token, id) in out.iter_mut().zip(ids) {
             let id = usize::try_from(i32::from_le_bytes(*id)).ok();
             *token = id.filter(|&id| id < self.vocab_size).map(|id| id as u32);
         }
+        Ok(())
     }
 
     /// Reads the logits of `row`; `out` has one entry for each token.
-    pub(crate) fn logits(&mut self, from: Outputs, row: u32, out: &mut [f32]) {
+    ///
+    /// # Errors
+    /// When the replay failed.
+    pub(crate) fn logits(
+        &mut self,
+        from: Outputs,
+        row: u32,
+        out: &mut [f32],
+    ) -> Result<(), DeviceError> {
         let bytes = self.logits.len() as u64;
         let at =
             BufferRef { offset: from.logits.offset + u64::from(row) * bytes, bytes, ..from.logits };
-        self.device.read(at, &mut self.logits);
+        self.device.read(at, &mut self.logits)?;
         let (values, _) = self.logits.as_chunks::<4>();
         for (out, value) in out.iter_mut().zip(values) {
             *out = f32::from_le_bytes(*value);
         }
+        Ok(())
     }
 }
 

@@ -65,7 +65,7 @@ impl<D: Device> Engine<D> {
             let first = (position - start) as u32;
             let outputs = self.replayer.head(first, count as u32, &self.shared.counters)?;
             for row in 0..count {
-                self.replayer.logits(outputs, row as u32, &mut self.scratch.logits);
+                self.replayer.logits(outputs, row as u32, &mut self.scratch.logits)?;
                 let token = sequence.tokens[position + row + 1];
                 entries.push(logprob::of_token(
                     &self.scratch.logits,
@@ -96,8 +96,8 @@ impl<D: Device> Engine<D> {
         let outputs = self.replayer.head(chunk.live - 1, 1, &self.shared.counters)?;
         self.scratch.argmax.clear();
         self.scratch.argmax.resize(1, None);
-        self.replayer.argmax(outputs, &mut self.scratch.argmax);
-        if self.choose(index, outputs, 0) {
+        self.replayer.argmax(outputs, &mut self.scratch.argmax)?;
+        if self.choose(index, outputs, 0)? {
             self.remove_ended(index);
         }
         Ok(())
@@ -153,11 +153,11 @@ impl<D: Device> Engine<D> {
         let outputs = self.replayer.decode(context(batch), rows, &self.shared.counters)?;
         self.scratch.argmax.clear();
         self.scratch.argmax.resize(count, None);
-        self.replayer.argmax(outputs, &mut self.scratch.argmax);
+        self.replayer.argmax(outputs, &mut self.scratch.argmax)?;
         for row in 0..count {
             let index = self.scratch.batch[first + row];
             self.scheduler.advance(index, self.scheduler.running[index].fed + 1);
-            if self.choose(index, outputs, row as u32) {
+            if self.choose(index, outputs, row as u32)? {
                 self.scratch.ended.push(index);
             }
         }
@@ -166,7 +166,7 @@ impl<D: Device> Engine<D> {
 
     /// Chooses the next token of the running sequence `index` from row `row` of the last replay and
     /// pushes it. Returns whether the sequence ended.
-    fn choose(&mut self, index: usize, outputs: Outputs, row: u32) -> bool {
+    fn choose(&mut self, index: usize, outputs: Outputs, row: u32) -> Result<bool, DeviceError> {
         let sequence = &mut self.scheduler.running[index];
         let request = &sequence.request;
         let sampling = &request.sampling;
@@ -175,7 +175,7 @@ impl<D: Device> Engine<D> {
             if sequence.holds_back_terminators() { &sequence.terminators } else { &[] };
         let adjusts = adjusts(sampling, forbidden);
         if wants_logprob || adjusts || !sampling.is_greedy() {
-            self.replayer.logits(outputs, row, &mut self.scratch.logits);
+            self.replayer.logits(outputs, row, &mut self.scratch.logits)?;
         }
         let logits = &self.scratch.logits;
         let token = if sampling.is_greedy() && !adjusts {
@@ -191,13 +191,13 @@ impl<D: Device> Engine<D> {
         };
         let Some(token) = token else {
             sequence.end(Finish::Abort(NO_TOKEN.into()));
-            return true;
+            return Ok(true);
         };
         let top_n = request.logprobs.top_n;
         let logprob =
             wants_logprob.then(|| logprob::of_token(logits, token, top_n, self.sampler.scratch()));
         self.shared.counters.generation_tokens.fetch_add(1, Relaxed);
-        push(sequence, token, logprob)
+        Ok(push(sequence, token, logprob))
     }
 
     /// Takes out a sequence that [`Engine::choose`] ended and told so.

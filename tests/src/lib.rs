@@ -2,8 +2,10 @@
 //! recorded outputs to compare with.
 
 pub mod answer;
+pub mod checks;
 pub mod compare;
 pub mod engine;
+pub mod fixtures;
 pub mod http;
 pub mod oracle;
 

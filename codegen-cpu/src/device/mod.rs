@@ -230,11 +230,12 @@ impl Device for CpuDevice {
         unsafe { to.ptr.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    fn read(&mut self, at: BufferRef, out: &mut [u8]) {
+    fn read(&mut self, at: BufferRef, out: &mut [u8]) -> Result<(), DeviceError> {
         assert!(out.len() as u64 <= at.bytes, "read past the end of a buffer");
         let from = self.at(at);
         // SAFETY: as for `write`.
         unsafe { from.ptr.copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
+        Ok(())
     }
 
     fn replay(&mut self, graph: &CpuGraph) -> Result<(), DeviceError> {

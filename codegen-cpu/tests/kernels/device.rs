@@ -69,10 +69,10 @@ fn a_list_of_calls_is_the_calls_one_after_another() {
                 device.write(at[0], &encode(F, &x));
                 device.replay(&graph).unwrap();
                 let mut got = vec![0; biased[2].len()];
-                device.read(at[4], &mut got);
+                device.read(at[4], &mut got).unwrap();
                 assert_eq!(got, biased[2], "{set}, {threads} threads");
                 let mut ids = vec![0; largest[1].len()];
-                device.read(at[5], &mut ids);
+                device.read(at[5], &mut ids).unwrap();
                 assert_eq!(ids, largest[1], "{set}, {threads} threads");
             }
         }
@@ -92,7 +92,7 @@ fn workers_wake_up_after_a_pause() {
         device.replay(&graph).unwrap();
     }
     let mut out = vec![0; 512];
-    device.read(at, &mut out);
+    device.read(at, &mut out).unwrap();
     assert_eq!(decode(F, &out), [2f32.powi(20); 128]);
 }
 
@@ -183,7 +183,7 @@ fn empty_graphs_do_not_disturb_others() {
         device.replay(&empty).unwrap();
     }
     let mut out = vec![0; 512];
-    device.read(at, &mut out);
+    device.read(at, &mut out).unwrap();
     assert_eq!(decode(F, &out), [2f32.powi(100); 128]);
 }
 
@@ -283,7 +283,7 @@ proptest! {
             device.write(whole, &vec![data; end as usize]);
             device.replay(&graph).unwrap();
             let mut after = vec![0; end as usize];
-            device.read(whole, &mut after);
+            device.read(whole, &mut after).unwrap();
             for at in &args {
                 after[at.offset as usize..(at.offset + at.bytes) as usize].fill(data);
             }

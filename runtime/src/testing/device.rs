@@ -197,9 +197,10 @@ impl Device for FakeDevice {
         self.space(at.space)[at.offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    fn read(&mut self, at: BufferRef, out: &mut [u8]) {
+    fn read(&mut self, at: BufferRef, out: &mut [u8]) -> Result<(), DeviceError> {
         assert!(out.len() as u64 <= at.bytes, "read past the end of a buffer");
         out.copy_from_slice(&self.space(at.space)[at.offset as usize..][..out.len()]);
+        Ok(())
     }
 
     fn replay(&mut self, graph: &FakeGraph) -> Result<(), DeviceError> {

@@ -1,0 +1,220 @@
+//! A fixture through `compile`, `serve` and HTTP, compared with what is recorded of it.
+
+use crate::{
+    answer::{Answer, TOP},
+    compare::{Positions, Prompt, distances},
+    compile, fixture,
+    fixtures::{Bfloat16, Fixture, Logits},
+    http::Server,
+    oracle::Oracle,
+    precast,
+};
+use serde_json::Value;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// Tokens of a continuation.
+const STEPS: usize = 32;
+const PROMPTS: [&str; 2] = ["a", "b"];
+
+/// A target and the devices that run it.
+pub struct Host<'a> {
+    /// The program under test.
+    pub program: &'a str,
+    /// Options of `compile`, beside the element type.
+    pub compile: &'a str,
+    /// Tokens of a KV block.
+    pub block: u64,
+    /// KV blocks.
+    pub blocks: u64,
+    /// Devices, each with options of `serve`.
+    pub devices: Vec<(String, String)>,
+}
+
+/// A compiled fixture.
+struct Compiled<'a> {
+    host: &'a Host<'a>,
+    dir: TempDir,
+    oracle: Oracle,
+}
+
+impl<'a> Compiled<'a> {
+    fn new(host: &'a Host<'a>, name: &str, options: &str) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let out = dir.path().join("artifact");
+        let options = format!("{} --kv-blocks {} {options}", host.compile, host.blocks);
+        compile(host.program, &fixture(name), &out, &options);
+        Self { host, dir, oracle: Oracle::open(&fixture(name)) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("artifact")
+    }
+
+    fn serve(&self, options: &str) -> Server {
+        Server::start(self.host.program, &self.path(), options)
+    }
+
+    fn prompt(&self, name: &str) -> Vec<u32> {
+        self.oracle.ids(&format!("input_ids_{name}"))
+    }
+}
+
+/// Prompts and greedy continuations in float32 are those that are recorded.
+///
+/// # Panics
+/// When they are not.
+pub fn float32(host: &Host<'_>, fixture: &Fixture) {
+    let compiled = Compiled::new(host, fixture.name, "--dtype f32");
+    check_memory(fixture, &compiled, 4);
+    compare(fixture, &compiled, "f32", fixture.logits);
+    if fixture.activations {
+        let compiled = Compiled::new(host, fixture.name, "--dtype f32 --quantize-activations");
+        compare(fixture, &compiled, "actquant_f32", Logits::Rounded);
+    }
+}
+
+/// Compares both prompts and their greedy continuations with what is recorded as `kind`.
+fn compare(fixture: &Fixture, compiled: &Compiled<'_>, kind: &str, logits: Logits) {
+    let oracle = &compiled.oracle;
+    let coarse = kind.replace("f32", "bf16");
+    for (set, options) in &compiled.host.devices {
+        let server = compiled.serve(options);
+        let context = format!("{} {kind} {set}", fixture.name);
+        let prompts = PROMPTS.map(|name| {
+            let exact = oracle.floats(&format!("logits_{kind}_{name}"));
+            let answer = Answer::greedy(&server, &compiled.prompt(name), STEPS, TOP);
+            let steps = oracle.steps(&format!("{kind}_{name}"));
+            let ids: Vec<u32> = steps.iter().map(|step| step.id).collect();
+            assert_eq!(answer.ids(), ids, "{context} {name}");
+            Prompt {
+                answer,
+                exact,
+                coarse: oracle.floats(&format!("logits_{coarse}_{name}")),
+                steps,
+            }
+        });
+        match logits {
+            Logits::Float => prompts.iter().for_each(|prompt| check_close(prompt, &context)),
+            Logits::Rounded => check_rounded(&prompts, &context),
+        }
+    }
+}
+
+fn check_close(prompt: &Prompt, context: &str) {
+    for (i, worst) in prompt.worst().into_iter().enumerate() {
+        // A log-probability is a logit minus a sum of all, so it may be off twice as far.
+        let bound = 2.0 * 2e-4 * prompt.exact.largest(i);
+        assert!(worst <= bound, "{context} position {i}: off by {worst}");
+    }
+    let worst = prompt.step_differences().into_iter().fold(0.0, f32::max);
+    assert!(worst < 2e-3, "{context}: the continuation is off by {worst}");
+}
+
+fn check_rounded(prompts: &[Prompt], context: &str) {
+    let exact = |prompt: &Prompt| prompt.worst().iter().take_while(|&&w| w <= 2.0 * 1e-3).count();
+    let exact: Vec<usize> = prompts.iter().map(exact).collect();
+    let (ours, theirs) = distances(prompts, Positions::All);
+    println!("{context}: {exact:?} positions are exact; {ours:.5}, bfloat16 {theirs:.5}");
+    let whole = prompts.iter().zip(&exact).any(|(prompt, &exact)| exact == prompt.positions());
+    assert!(whole && exact.iter().all(|&n| n >= 5), "{context}: {exact:?} positions");
+    assert!(ours <= theirs / 2.0, "{context}: {ours}, bfloat16 {theirs}");
+    for prompt in prompts {
+        let differences: Vec<f32> = prompt.step_differences();
+        let squares: f64 = differences.iter().map(|&d| f64::from(d).powi(2)).sum();
+        let off = (squares / differences.len() as f64).sqrt();
+        assert!(off <= theirs / 2.0, "{context}: the continuation is off by {off}");
+    }
+}
+
+/// Compares what the artifact says of its memories with the sizes of the model.
+fn check_memory(fixture: &Fixture, compiled: &Compiled<'_>, cache_bytes: u64) {
+    let (path, host) = (compiled.path(), compiled.host);
+    let args = ["inspect".as_ref(), "--json".as_ref(), path.as_os_str()];
+    let output = precast(host.program, args);
+    let manifest: Value = serde_json::from_slice(&output.stdout).expect("a manifest");
+    let size = |field: &str, key: &str| manifest[field][key].as_u64();
+    let name = fixture.name;
+    assert_eq!(size("kv", "block_tokens"), Some(host.block));
+    assert_eq!(size("kv", "blocks"), Some(host.blocks));
+    assert_eq!(size("kv", "bytes_per_token"), Some(fixture.token * cache_bytes), "{name}");
+    let window = fixture.window.map(|elements| elements * cache_bytes * host.block);
+    assert_eq!(size("window", "bytes_per_block"), window, "{name}");
+    let sequence = fixture.sequence.map(|(elements, floats)| elements * cache_bytes + floats * 4);
+    assert_eq!(size("sequences", "bytes_per_slot"), sequence, "{name}");
+}
+
+/// bfloat16 is as close to float32 as that of the oracle, and rows do not depend on their company.
+///
+/// # Panics
+/// When one of these does not hold.
+pub fn bfloat16(host: &Host<'_>, fixture: &Fixture) {
+    let compiled = Compiled::new(host, fixture.name, "--dtype bf16");
+    check_memory(fixture, &compiled, 2);
+    for (device, options) in &host.devices {
+        check_distance(fixture, &compiled, &compiled.serve(options), device);
+    }
+    check_batches(fixture, &compiled);
+}
+
+/// Our bfloat16 is as close to float32 as the oracle's own, and finds the best token as often.
+fn check_distance(fixture: &Fixture, compiled: &Compiled<'_>, server: &Server, device: &str) {
+    let oracle = &compiled.oracle;
+    let prompts = PROMPTS.map(|name| Prompt {
+        answer: Answer::greedy(server, &compiled.prompt(name), 1, TOP),
+        exact: oracle.floats(&format!("logits_f32_{name}")),
+        coarse: oracle.floats(&format!("logits_bf16_{name}")),
+        steps: Vec::new(),
+    });
+    let name = fixture.name;
+    // Tiles sum in an order of their own, so near ties of experts fall elsewhere.
+    let tiles = fixture.experts && device == "avx512amx";
+    let judged = if tiles { Bfloat16::AllButOneIn(10) } else { fixture.bfloat16 };
+    let (parts, positions) = match judged {
+        Bfloat16::EachPrompt => (1, Positions::All),
+        Bfloat16::BothPrompts => (prompts.len(), Positions::All),
+        Bfloat16::AllButOneIn(n) => (prompts.len(), Positions::AllButOneIn(n)),
+    };
+    for part in prompts.chunks(parts) {
+        let (ours, theirs) = distances(part, positions);
+        println!("{name} {device}: {ours:.5}, transformers {theirs:.5}");
+        assert!(ours <= 1.25 * theirs, "{name} {device}: {ours} against {theirs}");
+    }
+
+    let (mut found, mut theirs, mut all) = (0, 0, 0);
+    for prompt in &prompts {
+        for i in 0..prompt.positions() {
+            let best = prompt.exact.argmax(i);
+            found += usize::from(prompt.answer.after_position(i)[0].1 == best);
+            theirs += usize::from(prompt.coarse.argmax(i) == best);
+            all += 1;
+        }
+    }
+    assert!(found * 10 + all >= theirs * 10, "{name} {device}: {found} of {all}, they {theirs}");
+}
+
+/// What a request gets depends neither on the company it keeps nor on giving its memory back
+/// halfway.
+fn check_batches(fixture: &Fixture, compiled: &Compiled<'_>) {
+    let server = compiled.serve(&compiled.host.devices[0].1);
+    let long = compiled.prompt("a");
+    let prompts: Vec<&[u32]> = (1..9).map(|n| &long[..n * 5 - 2]).collect();
+    let ask = |prompt: &&[u32]| Answer::greedy(&server, prompt, 100, 3);
+    let alone: Vec<Answer> = prompts.iter().map(ask).collect();
+    let preempted = || server.metric("sglang:num_retractions_total");
+    assert_eq!(preempted(), 0.0, "one request fits");
+    // Four of the eight want 7 blocks each and more of 12 when they end.
+    for _ in 0..5 {
+        let together: Vec<Answer> = std::thread::scope(|scope| {
+            let asked: Vec<_> = prompts.iter().map(|p| scope.spawn(move || ask(p))).collect();
+            asked.into_iter().map(|t| t.join().expect("the request ends")).collect()
+        });
+        for (i, (alone, together)) in alone.iter().zip(&together).enumerate() {
+            assert_eq!(alone.results(), together.results(), "{} prompt {i}", fixture.name);
+        }
+        if preempted() > 0.0 {
+            return;
+        }
+    }
+    panic!("{}: four sequences were meant to need more blocks than there are", fixture.name);
+}
