@@ -5,6 +5,8 @@
 //! Sizes that depend on the bucket are scalars, so that all buckets share one kernel; everything
 //! else is a constant in its source. Its name ends in a hash of its source.
 
+pub mod shim;
+
 use artifact::Scalar;
 use compiler::{Arg, KernelCall, KernelFile, Lowered};
 

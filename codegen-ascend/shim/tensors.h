@@ -1,0 +1,153 @@
+// Tensors in global and in local memory.
+#pragma once
+
+#include "core.h"
+
+namespace AscendC {
+
+namespace shim {
+struct QueueBuffer;
+}
+
+/// Elements in global memory.
+template <class T>
+class GlobalTensor {
+public:
+    void SetGlobalBuffer(T* start, uint64_t elements) {
+        start_ = reinterpret_cast<uint8_t*>(start);
+        bytes_ = elements * sizeof(T);
+        if (reinterpret_cast<uint64_t>(start_) % sizeof(T) != 0) {
+            shim::core().fail("SetGlobalBuffer: the address is no multiple of the element size");
+        }
+    }
+    void SetGlobalBuffer(T* start) { SetGlobalBuffer(start, (uint64_t(1) << 60) / sizeof(T)); }
+
+    GlobalTensor operator[](uint64_t element) const {
+        GlobalTensor part = *this;
+        if (element * sizeof(T) > bytes_) {
+            shim::core().fail("GlobalTensor: element %llu of %llu", (unsigned long long)element,
+                (unsigned long long)GetSize());
+        }
+        part.start_ += element * sizeof(T);
+        part.bytes_ -= element * sizeof(T);
+        return part;
+    }
+
+    uint64_t GetSize() const { return bytes_ / sizeof(T); }
+    T* GetPhyAddr() const { return reinterpret_cast<T*>(start_); }
+    T* GetPhyAddr(uint64_t element) const { return (*this)[element].GetPhyAddr(); }
+
+    /// Through the scalar unit.
+    T GetValue(uint64_t element) const {
+        shim::core().issue("GlobalTensor::GetValue", PIPE_S);
+        T value;
+        std::memcpy(&value, access(element * sizeof(T), sizeof(T), false, true), sizeof(T));
+        return value;
+    }
+    /// Through the scalar unit, which writes back whole cache lines: no other core may write there.
+    void SetValue(uint64_t element, T value) const {
+        shim::core().issue("GlobalTensor::SetValue", PIPE_S);
+        std::memcpy(access(element * sizeof(T), sizeof(T), true, true), &value, sizeof(T));
+    }
+
+    /// The current instruction accesses `bytes` from byte `at` on.
+    uint8_t* access(uint64_t at, uint64_t bytes, bool write, bool scalar = false) const {
+        if (at + bytes > bytes_) {
+            shim::core().fail("bytes %llu to %llu are outside a global tensor of %llu bytes",
+                (unsigned long long)at, (unsigned long long)(at + bytes), (unsigned long long)bytes_);
+        }
+        shim::core().touch_gm(start_ + at, bytes, write, scalar);
+        return start_ + at;
+    }
+
+private:
+    uint8_t* start_ = nullptr;
+    uint64_t bytes_ = 0;
+};
+
+/// Elements in a local memory.
+template <class T>
+class LocalTensor {
+public:
+    using PrimType = T;
+
+    LocalTensor() = default;
+    LocalTensor(shim::Memory* memory, uint32_t at, uint32_t bytes, TPosition position,
+        shim::QueueBuffer* owner = nullptr)
+        : memory_(memory), at_(at), bytes_(bytes), position_(position), owner_(owner) {}
+
+    LocalTensor operator[](uint32_t element) const {
+        if (uint64_t(element) * sizeof(T) > bytes_) {
+            shim::core().fail("LocalTensor: element %u of %u", element, GetSize());
+        }
+        LocalTensor part = *this;
+        part.at_ += element * sizeof(T);
+        part.bytes_ -= element * sizeof(T);
+        return part;
+    }
+    template <class U>
+    LocalTensor<U> ReinterpretCast() const {
+        return LocalTensor<U>(memory_, at_, bytes_, position_, owner_);
+    }
+    template <class U>
+    LocalTensor<U> template_cast() const {
+        return ReinterpretCast<U>();
+    }
+
+    uint32_t GetSize() const { return bytes_ / sizeof(T); }
+    TPosition GetPosition() const { return position_; }
+    uint64_t GetPhyAddr() const { return at_; }
+    shim::QueueBuffer* owner() const { return owner_; }
+    shim::Memory* memory() const { return memory_; }
+    uint32_t at() const { return at_; }
+
+    /// Through the scalar unit.
+    T GetValue(uint32_t element) const {
+        shim::core().issue("LocalTensor::GetValue", PIPE_S);
+        T value;
+        std::memcpy(&value, access(element * sizeof(T), sizeof(T), false), sizeof(T));
+        return value;
+    }
+    /// Through the scalar unit.
+    void SetValue(uint32_t element, T value) const {
+        shim::core().issue("LocalTensor::SetValue", PIPE_S);
+        std::memcpy(access(element * sizeof(T), sizeof(T), true), &value, sizeof(T));
+    }
+
+    /// The current instruction accesses `bytes` from byte `at` on.
+    uint8_t* access(uint64_t at, uint64_t bytes, bool write) const {
+        if (!memory_) shim::core().fail("a tensor that was never allocated");
+        if (at + bytes > bytes_) {
+            shim::core().fail("bytes %llu to %llu are outside a local tensor of %u bytes (%s of %s)",
+                (unsigned long long)at, (unsigned long long)(at + bytes), bytes_,
+                shim::POSITION_NAMES[int(position_)], memory_->name);
+        }
+        shim::core().touch(*memory_, at_ + uint32_t(at), uint32_t(bytes), write);
+        return memory_->data + at_ + at;
+    }
+    /// The instruction takes this tensor as an operand: it must begin at a whole block.
+    void aligned(const char* what, uint32_t to = shim::BLOCK) const {
+        if (at_ % to != 0) {
+            shim::core().fail("%s begins at %s byte %u, which is no multiple of %u", what,
+                memory_ ? memory_->name : "no memory:", at_, to);
+        }
+    }
+    /// `count` contiguous elements as an operand of the current instruction.
+    const T* read(const char* what, uint64_t count) const {
+        aligned(what);
+        return reinterpret_cast<const T*>(access(0, count * sizeof(T), false));
+    }
+    T* write(const char* what, uint64_t count) const {
+        aligned(what);
+        return reinterpret_cast<T*>(access(0, count * sizeof(T), true));
+    }
+
+private:
+    shim::Memory* memory_ = nullptr;
+    uint32_t at_ = 0;
+    uint32_t bytes_ = 0;
+    TPosition position_ = TPosition::MAX;
+    shim::QueueBuffer* owner_ = nullptr;
+};
+
+}  // namespace AscendC
