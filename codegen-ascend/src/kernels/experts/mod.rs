@@ -121,14 +121,17 @@ pub fn gather_rows_by_order(
         .size("EXPERTS_PER_TOKEN", per_token, "pairs of a token")
         .flag("OWN", own_rows, "whether each pair has a row of its own")
         .size("EXPERTS", experts, "experts")
-        .flag("GROUP_LIST", list, "whether the list of groups is written")
         .part(include_str!("copy_row.h"))
-        .part(include_str!("group_list.h"))
-        .part(include_str!("gather.cpp"));
+        .part(include_str!("gather.h"));
+    let mut buffers = vec![args.x, args.order, args.rows];
+    let source = match args.group_list {
+        None => source.part(include_str!("gather.cpp")),
+        Some(list) => {
+            buffers.extend([args.starts, list]);
+            source.part(include_str!("group_list.h")).part(include_str!("gather_and_list.cpp"))
+        }
+    };
     let kernel = source.kernel("gather_rows");
-    // Without a list its buffer is never touched.
-    let list = args.group_list.unwrap_or(args.rows);
-    let buffers = vec![args.x, args.order, args.starts, args.rows, list];
     let scalars = [pairs, x.row_stride * element];
     Ok(kernel.call(buffers, &scalars, blocks(pairs, chip), WHY))
 }
