@@ -1,10 +1,6 @@
 //! The command line as data.
 
-use crate::target;
-use clap::{
-    ArgAction, Args, Parser, Subcommand, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, builder::TypedValueParser};
 use std::{ffi::OsString, path::PathBuf};
 
 /// Compiles large language models ahead of time and serves them.
@@ -103,7 +99,7 @@ pub struct BuildArgs {
     #[arg(long, value_enum, default_value_t = DTypeArg::Auto)]
     pub dtype: DTypeArg,
     /// What to compile for.
-    #[arg(long, default_value = "cpu", value_parser = PossibleValuesParser::new(target::names()))]
+    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
     pub target: String,
     /// KV blocks to plan for [default: 4,096 tokens a running request, as far as memory allows].
     #[arg(
@@ -146,7 +142,7 @@ pub struct QuantizeArgs {
     #[arg(
         long,
         value_name = "N",
-        value_parser = PossibleValuesParser::new(["32", "64", "128"])
+        value_parser = clap::builder::PossibleValuesParser::new(["32", "64", "128"])
             .map(|n| n.parse::<u64>().expect("the possible values are numbers")),
         requires = "quantize"
     )]

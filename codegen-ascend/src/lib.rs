@@ -2,6 +2,5 @@
 //! plans through the runtime library of the vendor.
 
 pub mod chip;
-pub mod device;
 pub mod kernels;
 pub mod target;

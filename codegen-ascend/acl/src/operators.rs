@@ -143,7 +143,6 @@ pub struct Parameter {
 }
 
 /// An operator.
-#[derive(Debug)]
 pub struct Signature {
     /// Name without prefix: `QuantMatmulWeightNz`.
     pub name: &'static str,

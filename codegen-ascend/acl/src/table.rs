@@ -18,12 +18,13 @@ macro_rules! for_each_operator {
             AddRmsNormQuant V8_1 (
                 x1: tensor, x2: tensor, gamma: tensor, scales1: tensor, scales2: optional_tensor,
                 zero_points1: optional_tensor, zero_points2: optional_tensor, axis: i64,
-                epsilon: f64, div_mode: bool, y1_out: tensor, y2_out: tensor, x_out: tensor
+                epsilon: f64, div_mode: bool, y1_out: tensor, y2_out: optional_tensor, x_out: tensor
             );
             AddRmsNormDynamicQuant V8_1 (
                 x1: tensor, x2: tensor, gamma: tensor, smooth_scale1: optional_tensor,
-                smooth_scale2: optional_tensor, epsilon: f64, y1_out: tensor, y2_out: tensor,
-                x_out: tensor, scale1_out: tensor, scale2_out: tensor
+                smooth_scale2: optional_tensor, epsilon: f64, y1_out: tensor,
+                y2_out: optional_tensor,
+                x_out: tensor, scale1_out: tensor, scale2_out: optional_tensor
             );
             // Attention
             MlaPrologV2WeightNz V8_5 (
@@ -57,7 +58,7 @@ macro_rules! for_each_operator {
                 actual_seq_lengths_key: optional_tensor, block_table: optional_tensor,
                 layout_query: optional_text, layout_key: optional_text, sparse_count: i64,
                 sparse_mode: i64, pre_tokens: i64, next_tokens: i64, return_values: bool,
-                sparse_indices_out: tensor, sparse_values_out: tensor
+                sparse_indices_out: tensor, sparse_values_out: optional_tensor
             );
             SparseFlashAttention V9 (
                 query: tensor, key: tensor, value: tensor, sparse_indices: tensor,
@@ -66,11 +67,11 @@ macro_rules! for_each_operator {
                 key_rope: optional_tensor, scale_value: f64, sparse_block_size: i64,
                 layout_query: optional_text, layout_kv: optional_text, sparse_mode: i64,
                 pre_tokens: i64, next_tokens: i64, attention_mode: i64, return_softmax_lse: bool,
-                attention_out: tensor, softmax_max: tensor, softmax_sum: tensor
+                attention_out: tensor, softmax_max: optional_tensor, softmax_sum: optional_tensor
             );
             RecurrentGatedDeltaRule V8_5 (
                 query: tensor, key: tensor, value: tensor, beta: tensor, state_ref: tensor,
-                actual_seq_lengths: tensor, ssm_state_indices: tensor, g: tensor,
+                actual_seq_lengths: tensor, ssm_state_indices: tensor, g: optional_tensor,
                 gk: optional_tensor, num_accepted_tokens: optional_tensor, scale_value: f32,
                 out: tensor
             );
@@ -128,7 +129,8 @@ macro_rules! for_each_operator {
                 x: tensor, smooth_scales: optional_tensor, y_out: tensor, scale_out: tensor
             );
             AscendQuantV3 V8_1 (
-                x: tensor, scale: tensor, offset: tensor, sqrt_mode: bool, round_mode: text,
+                x: tensor, scale: tensor, offset: optional_tensor, sqrt_mode: bool,
+                round_mode: text,
                 dst_type: i32, axis: i32, y: tensor
             );
             // MoE
@@ -229,7 +231,7 @@ macro_rules! for_each_operator {
                 expert_tokens_num_type: i64, expert_tokens_num_flag: bool, quant_mode: i64,
                 active_expert_range: optional_ints, row_idx_type: i64, expanded_x_out: tensor,
                 expanded_row_idx_out: tensor, expert_tokens_count_or_cumsum_out: tensor,
-                expanded_scale_out: tensor
+                expanded_scale_out: optional_tensor
             );
             MoeFinalizeRoutingV2 V8_1 (
                 expanded_x: tensor, expanded_row_idx: tensor, x1: optional_tensor,
@@ -292,7 +294,7 @@ macro_rules! for_each_operator {
                 input_ref: tensor, src: tensor
             );
             ApplyTopKTopP V8_5 (
-                logits: tensor, p: tensor, k: tensor, out: tensor
+                logits: tensor, p: optional_tensor, k: optional_tensor, out: tensor
             );
             ReduceSum V8_1 (
                 input: tensor, dims: ints, keep_dims: bool, dtype: dtype, out: tensor

@@ -1,0 +1,564 @@
+//! Routing of tokens to experts: choice, dispatch, and the sum of what experts return.
+
+use super::arithmetic::{largest, quantise, sigmoid, softmax};
+use super::{Call, Implementation, Outcome, Prepared};
+use crate::objects::{Element, Fault, Tensor};
+use Element::{BF16, Bool, F16, F32, I8, I32, I64};
+
+pub(super) const OPERATORS: &[(&str, Implementation)] = &[
+    ("MoeGatingTopK", gating),
+    ("MoeGatingTopKSoftmaxV2", gating_softmax),
+    ("MoeInitRoutingV2", init_v2),
+    ("MoeInitRoutingQuantV2", init_quant_v2),
+    ("MoeInitRoutingV3", init_v3),
+    ("MoeFinalizeRoutingV2", finalize),
+    ("MoeTokenUnpermute", unpermute),
+];
+
+const FLOATS: &[Element] = &[F32, F16, BF16];
+/// Experts that a row of scores may have.
+const MAX_EXPERTS: usize = 2048;
+
+fn gating(call: &Call) -> Outcome<'_> {
+    let (x, bias) = (call.tensor("x")?, call.optional("bias")?);
+    let (y, ids) = (call.tensor("y_out")?, call.tensor("expert_idx_out")?);
+    x.of(FLOATS)?.nd()?.ranked(2, 2)?;
+    let (rows, experts) = (x.dims[0], x.dims[1]);
+    x.rule(rows > 0 && experts <= MAX_EXPERTS, "rows, and at most 2048 experts")?;
+    if let Some(bias) = bias {
+        bias.of(FLOATS)?.shaped(&[experts])?;
+    }
+    let group_count = call.int_in("group_count", 1..=experts as i64)? as usize;
+    let chosen_groups = call.int_in("k_group", 1..=group_count as i64)? as usize;
+    let select = call.int_in("group_select_mode", 0..=1)?;
+    x.rule(experts.is_multiple_of(group_count), "groups of equal size")?;
+    let width = experts / group_count;
+    x.rule(width > select as usize, "groups have more than group_select_mode experts")?;
+    x.rule(
+        width.next_multiple_of(32) * group_count <= MAX_EXPERTS,
+        "groups, each rounded up to 32 experts, have at most 2048 together",
+    )?;
+    let k = call.int_in("k", 1..=(width * chosen_groups) as i64)? as usize;
+    let kind = call.int_in("norm_type", 0..=1)?;
+    let renorm = call.int_in("renorm", 0..=1)? == 1 || kind == 1;
+    let factor = call.float("routed_scaling_factor")? as f32;
+    let epsilon = call.float("eps")? as f32;
+    y.of(&[x.element])?.shaped(&[rows, k])?;
+    ids.of(&[I32])?.shaped(&[rows, k])?;
+    let scores_out = if call.flag("out_flag")? { call.optional("out_out")? } else { None };
+    if let Some(out) = scores_out {
+        out.of(&[F32])?.shaped(&x.dims)?;
+    }
+    Prepared::done(move || {
+        let bias = bias.map(Tensor::reals);
+        let (mut all, mut weights, mut chosen) = (Vec::new(), Vec::new(), Vec::new());
+        for row in x.reals().chunks(experts) {
+            let scores = match kind {
+                0 => softmax(row),
+                _ => row.iter().map(|&v| sigmoid(v)).collect(),
+            };
+            let mut keys = scores.clone();
+            if let Some(bias) = &bias {
+                keys.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
+            }
+            if group_count > 1 {
+                let worth: Vec<f32> = keys
+                    .chunks(width)
+                    .map(|g| largest(g, 1 + select as usize).iter().map(|&i| g[i]).sum())
+                    .collect();
+                let kept = largest(&worth, chosen_groups);
+                for (g, keys) in keys.chunks_mut(width).enumerate() {
+                    if !kept.contains(&g) {
+                        keys.fill(f32::NEG_INFINITY);
+                    }
+                }
+            }
+            let ids = largest(&keys, k);
+            let sum: f32 = ids.iter().map(|&i| scores[i]).sum();
+            let divisor = if renorm { sum + epsilon } else { 1.0 };
+            weights.extend(ids.iter().map(|&i| scores[i] / divisor * factor));
+            chosen.extend(ids.iter().map(|&i| i as i64));
+            all.extend(scores);
+        }
+        y.put(&weights);
+        ids.put_integers(&chosen);
+        if let Some(out) = scores_out {
+            out.put(&all);
+        }
+        Ok(())
+    })
+}
+
+fn gating_softmax(call: &Call) -> Outcome<'_> {
+    let (x, finished) = (call.tensor("x")?, call.optional("finished")?);
+    let (y, ids) = (call.tensor("y_out")?, call.tensor("expert_idx_out")?);
+    x.of(FLOATS)?.nd()?.ranked(2, 3)?;
+    let (rows, experts) = (x.rows(), x.width());
+    let k = call.int_in("k", 1..=(experts.min(1024)) as i64)? as usize;
+    let renorm = call.int_in("renorm", 0..=1)? == 1;
+    let outer = &x.dims[..x.dims.len() - 1];
+    let chosen_dims = [outer, &[k]].concat();
+    if let Some(finished) = finished {
+        finished.of(&[Bool])?.shaped(outer)?;
+    }
+    y.of(&[x.element])?.shaped(&chosen_dims)?;
+    ids.of(&[I32])?.shaped(&chosen_dims)?;
+    let wanted = call.flag("output_softmax_result_flag")? && !renorm;
+    let soft_out = if wanted { call.optional("softmax_result_out")? } else { None };
+    if let Some(out) = soft_out {
+        out.of(&[F32])?.shaped(&x.dims)?;
+    }
+    Prepared::done(move || {
+        let done = finished.map(Tensor::integers).unwrap_or_else(|| vec![0; rows]);
+        let (mut all, mut weights, mut chosen) = (Vec::new(), Vec::new(), Vec::new());
+        for (row, done) in x.reals().chunks(experts).zip(done) {
+            let scores = softmax(row);
+            let picked = largest(row, k);
+            if renorm {
+                weights.extend(softmax(&picked.iter().map(|&i| row[i]).collect::<Vec<_>>()));
+            } else {
+                weights.extend(picked.iter().map(|&i| scores[i]));
+            }
+            let id = |&i: &usize| if done == 0 { i as i64 } else { experts as i64 };
+            chosen.extend(picked.iter().map(id));
+            all.extend(scores);
+        }
+        y.put(&weights);
+        ids.put_integers(&chosen);
+        if let Some(out) = soft_out {
+            out.put(&all);
+        }
+        Ok(())
+    })
+}
+
+/// How rows are coded while they are dispatched.
+#[derive(Clone, Copy, PartialEq)]
+enum Codes {
+    None,
+    Static,
+    Dynamic,
+}
+
+/// A dispatch of rows to experts.
+struct Dispatch<'a> {
+    x: &'a Tensor,
+    ids: &'a Tensor,
+    experts: usize,
+    /// The experts that are here.
+    range: (usize, usize),
+    /// Rows for each expert where they are padded to as many.
+    capacity: Option<usize>,
+    /// Rows that are written at most, where they are not padded.
+    rows: usize,
+    codes: Codes,
+    scale: Option<&'a Tensor>,
+    offset: Option<&'a Tensor>,
+    out: &'a Tensor,
+    out_scale: Option<&'a Tensor>,
+}
+
+/// Where pairs of token and choice go.
+struct Placement {
+    /// Pairs in the order of their experts, those of experts elsewhere left out.
+    order: Vec<usize>,
+    /// For every pair its row, or none.
+    row: Vec<Option<usize>>,
+    /// Pairs of each expert.
+    counts: Vec<i64>,
+}
+
+impl Dispatch<'_> {
+    fn check(&self) -> Result<(usize, usize, usize), Fault> {
+        self.x.of(&[F32, F16, BF16, I8])?.nd()?.ranked(2, 2)?;
+        self.ids.of(&[I32])?.nd()?.ranked(2, 2)?;
+        let (tokens, width, k) = (self.x.dims[0], self.x.dims[1], self.ids.dims[1]);
+        self.ids.shaped(&[tokens, k])?;
+        let coded = self.codes != Codes::None;
+        self.out.of(&[if coded { I8 } else { self.x.element }])?;
+        if coded {
+            self.x.of(FLOATS)?;
+        }
+        match self.capacity {
+            Some(capacity) => self.out.shaped(&[self.experts, capacity, width])?,
+            None => self.out.shaped(&[self.rows, width])?,
+        };
+        if self.codes == Codes::Static {
+            for (t, name) in [(self.scale, "scale"), (self.offset, "offset")] {
+                let missing = || Fault::invalid(format!("{name}: static codes need it"));
+                t.ok_or_else(missing)?.of(&[F32])?.shaped(&[1])?;
+            }
+        }
+        if let (Codes::Dynamic, Some(scale)) = (self.codes, self.scale) {
+            let (lo, hi) = self.range;
+            let fits = scale.dims == [hi - lo, width] || scale.dims == [1, width];
+            scale.of(&[F32])?.rule(fits, "one row for every expert, or one")?;
+        }
+        if let (Codes::Dynamic, Some(out)) = (self.codes, self.out_scale) {
+            let rows = self.out.rows();
+            out.of(&[F32])?
+                .rule(out.dims == [rows] || out.dims == [rows, 1], "one for every row")?;
+        }
+        Ok((tokens, width, k))
+    }
+
+    fn place(&self) -> Result<Placement, Fault> {
+        let ids = self.ids.integers();
+        if let Some(bad) = ids.iter().find(|&&e| e < 0 || e >= self.experts as i64) {
+            let message = format!("expert_idx: {bad} of {} experts", self.experts);
+            return Err(Fault::exception(message));
+        }
+        let here = |pair: &usize| (self.range.0..self.range.1).contains(&(ids[*pair] as usize));
+        let mut order: Vec<usize> = (0..ids.len()).filter(here).collect();
+        order.sort_by_key(|&pair| ids[pair]);
+        let mut counts = vec![0; self.experts];
+        let mut row = vec![None; ids.len()];
+        for (i, &pair) in order.iter().enumerate() {
+            let expert = ids[pair] as usize;
+            row[pair] = match self.capacity {
+                Some(c) if counts[expert] < c as i64 => Some(expert * c + counts[expert] as usize),
+                Some(_) => None,
+                None => Some(i).filter(|&i| i < self.rows),
+            };
+            counts[expert] += 1;
+        }
+        Ok(Placement { order, row, counts })
+    }
+
+    /// Copies the rows of tokens to their places, coded where that is asked for.
+    fn copy(&self, placement: &Placement, width: usize, k: usize) {
+        let ids = self.ids.integers();
+        let rows = self.x.reals();
+        let scale = self.scale.map(Tensor::reals);
+        let offset = self.offset.map_or(0.0, Tensor::only);
+        let mut out = self.out.clone();
+        if self.capacity.is_some() {
+            out.put(&vec![0.0; out.len()]);
+            out.dims = vec![out.rows(), width];
+            out.strides = vec![width, 1];
+        }
+        for (pair, place) in placement.row.iter().enumerate() {
+            let Some(place) = *place else { continue };
+            let row = &rows[pair / k * width..][..width];
+            let target = out.at(place);
+            match self.codes {
+                Codes::None => {
+                    target.put(row);
+                    if let (Some(out), Some(scale)) = (self.out_scale, &scale) {
+                        out.at(place).put(&[scale[pair / k]]);
+                    }
+                }
+                Codes::Static => {
+                    let s = scale.as_ref().map_or(1.0, |s| s[0]);
+                    target.put(&row.iter().map(|v| v * s + offset).collect::<Vec<_>>());
+                }
+                Codes::Dynamic => {
+                    let smoothed: Vec<f32> = match &scale {
+                        None => row.to_vec(),
+                        Some(s) => {
+                            let expert = ids[pair] as usize - self.range.0;
+                            let at = if s.len() == width { 0 } else { expert * width };
+                            row.iter().zip(&s[at..]).map(|(v, s)| v * s).collect()
+                        }
+                    };
+                    let (codes, scale) = quantise(&smoothed, 127.0);
+                    target.put(&codes);
+                    if let Some(out) = self.out_scale {
+                        out.at(place).put(&[scale]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Ends of runs whose lengths are `counts`.
+fn running(counts: &[i64]) -> Vec<i64> {
+    let mut sum = 0;
+    let add = |c: &i64| {
+        sum += c;
+        sum
+    };
+    counts.iter().map(add).collect()
+}
+
+/// Rows of a dispatch that is not padded: all pairs, or as many as `active_num` says.
+fn active_rows(call: &Call, pairs: usize) -> Result<usize, Fault> {
+    let active = call.int_in("active_num", 0..=i64::MAX)? as usize;
+    Ok(if active == 0 { pairs } else { pairs.min(active) })
+}
+
+fn init_v2(call: &Call) -> Outcome<'_> {
+    init_both(call, Codes::None)
+}
+
+fn init_quant_v2(call: &Call) -> Outcome<'_> {
+    let codes = match call.int_in("quant_mode", 0..=1)? {
+        0 => Codes::Static,
+        _ => Codes::Dynamic,
+    };
+    init_both(call, codes)
+}
+
+fn init_both(call: &Call, codes: Codes) -> Outcome<'_> {
+    let (x, ids) = (call.tensor("x")?, call.tensor("expert_idx")?);
+    let pairs = ids.len();
+    let padded = call.int_in("drop_pad_mode", 0..=1)? == 1;
+    let flag = call.int_in("expert_tokens_count_or_cumsum_flag", 0..=2)?;
+    let least = i64::from(padded || flag > 0);
+    let experts = call.int_in("expert_num", least..=10240)?;
+    let quant = codes != Codes::None;
+    let dispatch = Dispatch {
+        x,
+        ids,
+        experts: if experts == 0 { 10240 } else { experts as usize },
+        range: (0, if experts == 0 { 10240 } else { experts as usize }),
+        capacity: if padded {
+            Some(call.int_in("expert_capacity", 1..=x.dims.first().map_or(1, |&d| d as i64))?
+                as usize)
+        } else {
+            None
+        },
+        rows: active_rows(call, pairs)?,
+        codes,
+        scale: if quant { call.optional("scale")? } else { None },
+        offset: if quant { call.optional("offset")? } else { None },
+        out: call.tensor("expanded_x_out")?,
+        out_scale: if quant { call.optional("dynamic_quant_scale_out")? } else { None },
+    };
+    let (_, width, k) = dispatch.check()?;
+    if codes == Codes::Dynamic && dispatch.out_scale.is_none() {
+        return Err(Fault::invalid("dynamic_quant_scale_out: dynamic codes need it"));
+    }
+    let row_ids = call.tensor("expanded_row_idx_out")?;
+    row_ids.of(&[I32])?.shaped(&[pairs])?;
+    let counts_out = call.optional("expert_tokens_count_or_cumsum_out")?;
+    let counts_out = counts_out.filter(|_| flag > 0 && !padded);
+    let before = call.optional("expert_tokens_before_capacity_out")?;
+    let before = before.filter(|_| padded);
+    let before =
+        before.filter(|_| matches!(call.flag("expert_tokens_before_capacity_flag"), Ok(true)));
+    for t in [counts_out, before].into_iter().flatten() {
+        t.of(&[I32])?.shaped(&[dispatch.experts])?;
+    }
+    Ok(Prepared::new(sort_workspace(pairs), move || {
+        let placement = dispatch.place()?;
+        dispatch.copy(&placement, width, k);
+        let rows = placement.row.iter().map(|r| r.map_or(-1, |r| r as i64));
+        row_ids.put_integers(&rows.collect::<Vec<_>>());
+        if let Some(out) = counts_out {
+            match flag {
+                1 => out.put_integers(&running(&placement.counts)),
+                _ => out.put_integers(&placement.counts),
+            }
+        }
+        if let Some(out) = before {
+            out.put_integers(&placement.counts);
+        }
+        Ok(())
+    }))
+}
+
+/// What the sort of `pairs` pairs takes.
+fn sort_workspace(pairs: usize) -> u64 {
+    (pairs * 2 * size_of::<i32>()).next_multiple_of(512) as u64
+}
+
+fn init_v3(call: &Call) -> Outcome<'_> {
+    let (x, ids) = (call.tensor("x")?, call.tensor("expert_idx")?);
+    let pairs = ids.len();
+    let experts = call.int_in("expert_num", 1..=10240)? as usize;
+    call.int_in("drop_pad_mode", 0..=0)?;
+    let codes = match call.int_in("quant_mode", -1..=1)? {
+        -1 => Codes::None,
+        0 => Codes::Static,
+        _ => Codes::Dynamic,
+    };
+    let range = match call.ints("active_expert_range")? {
+        None | Some([]) => (0, experts),
+        Some(&[lo, hi]) if 0 <= lo && lo < hi && hi <= experts as i64 => (lo as usize, hi as usize),
+        Some(other) => {
+            return Err(Fault::invalid(format!(
+                "active_expert_range: {other:?} is no range of {experts} experts"
+            )));
+        }
+    };
+    let dispatch = Dispatch {
+        x,
+        ids,
+        experts,
+        range,
+        capacity: None,
+        rows: active_rows(call, pairs)?,
+        codes,
+        scale: call.optional("scale")?,
+        offset: call.optional("offset")?,
+        out: call.tensor("expanded_x_out")?,
+        out_scale: call.optional("expanded_scale_out")?,
+    };
+    let (tokens, width, k) = dispatch.check()?;
+    if codes == Codes::Dynamic && dispatch.out_scale.is_none() {
+        return Err(Fault::invalid("expanded_scale_out: dynamic codes need it"));
+    }
+    if codes == Codes::None {
+        call.unsupported(&["offset"])?;
+        if let Some(scale) = dispatch.scale {
+            scale.of(&[F32])?.shaped(&[tokens])?;
+        }
+    }
+    let row_ids = call.tensor("expanded_row_idx_out")?;
+    row_ids.of(&[I32])?.shaped(&[pairs])?;
+    let scattered = call.int_in("row_idx_type", 0..=1)? == 1;
+    let kind = call.int_in("expert_tokens_num_type", 0..=2)?;
+    let counts_out = call.tensor("expert_tokens_count_or_cumsum_out")?;
+    let counted = call.flag("expert_tokens_num_flag")?;
+    if counted {
+        counts_out.of(&[I64])?;
+        match kind {
+            2 => counts_out.shaped(&[experts, 2])?,
+            _ => counts_out.shaped(&[range.1 - range.0])?,
+        };
+        counts_out.rule(kind != 2 || experts <= 5120, "pairs are of at most 5120 experts")?;
+    }
+    Ok(Prepared::new(sort_workspace(pairs), move || {
+        let placement = dispatch.place()?;
+        dispatch.copy(&placement, width, k);
+        if scattered {
+            let order: Vec<i64> = placement.order.iter().map(|&p| p as i64).collect();
+            row_ids.range(0, order.len()).put_integers(&order);
+        } else {
+            let rows = placement.row.iter().map(|r| r.map_or(-1, |r| r as i64));
+            row_ids.put_integers(&rows.collect::<Vec<_>>());
+        }
+        if counted {
+            let here = &placement.counts[range.0..range.1];
+            match kind {
+                0 => counts_out.put_integers(&running(here)),
+                1 => counts_out.put_integers(here),
+                _ => {
+                    let busy = (range.0..range.1).filter(|&e| placement.counts[e] > 0);
+                    let mut pairs: Vec<i64> =
+                        busy.flat_map(|e| [e as i64, placement.counts[e]]).collect();
+                    pairs.resize(2 * experts, 0);
+                    counts_out.put_integers(&pairs);
+                }
+            }
+        }
+        Ok(())
+    }))
+}
+
+/// The sum of what experts returned for each token, and of what is added to it.
+fn finalize(call: &Call) -> Outcome<'_> {
+    let (rows, index) = (call.tensor("expanded_x")?, call.tensor("expanded_row_idx")?);
+    let (bias, ids) = (call.optional("bias")?, call.optional("expert_idx")?);
+    let scales = call.optional("scales")?;
+    let out = call.tensor("out")?;
+    let mode = call.int_in("drop_pad_mode", 0..=3)?;
+    let padded = mode % 2 == 1;
+    rows.of(FLOATS)?.nd()?.ranked(2 + usize::from(padded), 2 + usize::from(padded))?;
+    out.of(&[rows.element])?.ranked(2, 2)?;
+    let (tokens, width) = (out.dims[0], out.dims[1]);
+    rows.rule(rows.width() == width, "rows as wide as out")?;
+    index.of(&[I32])?.ranked(1, 1)?;
+    index.rule(tokens > 0 && index.len().is_multiple_of(tokens), "as many for every token")?;
+    let k = index.len() / tokens;
+    if let Some(scales) = scales {
+        scales.of(&[rows.element, F32])?.shaped(&[tokens, k])?;
+    } else {
+        index.rule(k == 1, "without scales there is one expert for a token")?;
+    }
+    if let Some(bias) = bias {
+        bias.of(&[rows.element])?.ranked(2, 2)?.shaped(&[bias.dims[0], width])?;
+        let missing = || Fault::invalid("expert_idx: a bias needs it");
+        ids.ok_or_else(missing)?.of(&[I32])?.shaped(&[tokens, k])?;
+    }
+    let (x1, x2) = (call.optional("x1")?, call.optional("x2")?);
+    if x2.is_some() && x1.is_none() {
+        return Err(Fault::invalid("x2: is given without x1"));
+    }
+    for t in [x1, x2].into_iter().flatten() {
+        t.of(&[rows.element])?.shaped(&[tokens, width])?;
+    }
+    Prepared::done(move || {
+        let scales = scales.map(Tensor::reals);
+        let ids = ids.map(Tensor::integers);
+        let index = index.integers();
+        let flat = if padded { rows.matrix()? } else { rows.clone() };
+        let added = [x1, x2].map(|t| t.map(Tensor::reals));
+        let mut result = vec![0.0f32; tokens * width];
+        for (t, sum) in result.chunks_mut(width).enumerate() {
+            for added in added.iter().flatten() {
+                sum.iter_mut().zip(&added[t * width..]).for_each(|(v, a)| *v += a);
+            }
+            for j in 0..k {
+                let pair = if mode < 2 { j * tokens + t } else { t * k + j };
+                let row = index[pair];
+                if row == -1 && padded {
+                    continue;
+                }
+                if row < 0 || row >= flat.dims[0] as i64 {
+                    let message = format!("expanded_row_idx: {row} of {} rows", flat.dims[0]);
+                    return Err(Fault::exception(message));
+                }
+                let values = flat.at(row as usize).reals();
+                let scale = scales.as_ref().map_or(1.0, |s| s[t * k + j]);
+                let bias = match (bias, &ids) {
+                    (Some(bias), Some(ids)) => {
+                        let expert = ids[t * k + j];
+                        if expert < 0 || expert >= bias.dims[0] as i64 {
+                            let message = format!("expert_idx: {expert} of {}", bias.dims[0]);
+                            return Err(Fault::exception(message));
+                        }
+                        bias.at(expert as usize).reals()
+                    }
+                    _ => Vec::new(),
+                };
+                for (i, sum) in sum.iter_mut().enumerate() {
+                    *sum += scale * (values[i] + bias.get(i).copied().unwrap_or(0.0));
+                }
+            }
+        }
+        out.put(&result);
+        Ok(())
+    })
+}
+
+fn unpermute(call: &Call) -> Outcome<'_> {
+    let (rows, index) = (call.tensor("permuted_tokens")?, call.tensor("sorted_indices")?);
+    let (probs, out) = (call.optional("probs")?, call.tensor("out")?);
+    if call.flag("padded_mode")? {
+        return Err(Fault::invalid("padded_mode: is not taken"));
+    }
+    rows.of(FLOATS)?.nd()?.ranked(2, 2)?;
+    index.of(&[I32])?.ranked(1, 1)?;
+    let width = rows.dims[1];
+    let k = match probs {
+        Some(probs) => probs.of(FLOATS)?.ranked(2, 2)?.dims[1],
+        None => 1,
+    };
+    index
+        .rule(k > 0 && k <= 512 && index.len().is_multiple_of(k), "k of at most 512 for a token")?;
+    let tokens = index.len() / k.max(1);
+    out.of(&[rows.element])?.shaped(&[tokens, width])?;
+    if let Some(probs) = probs {
+        probs.shaped(&[tokens, k])?;
+    }
+    Prepared::done(move || {
+        let index = index.integers();
+        let probs = probs.map(Tensor::reals);
+        let mut result = vec![0.0f32; tokens * width];
+        for (pair, &row) in index.iter().enumerate() {
+            if row < 0 || row >= rows.dims[0] as i64 {
+                let message = format!("sorted_indices: {row} of {} rows", rows.dims[0]);
+                return Err(Fault::exception(message));
+            }
+            let weight = probs.as_ref().map_or(1.0, |p| p[pair]);
+            let sum = &mut result[pair / k * width..][..width];
+            let values = rows.at(row as usize).reals();
+            sum.iter_mut().zip(values).for_each(|(s, v)| *s += weight * v);
+        }
+        out.put(&result);
+        Ok(())
+    })
+}

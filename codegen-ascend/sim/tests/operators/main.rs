@@ -1,0 +1,10 @@
+//! The operators against slow formulas, what they refuse, and how long their objects live.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod dense;
+mod experts;
+mod glue;
+mod lifetime;
+mod quantised;
+mod rows;
+mod support;
