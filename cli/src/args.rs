@@ -1,6 +1,10 @@
 //! The command line as data.
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, builder::TypedValueParser};
+use crate::target;
+use clap::{
+    ArgAction, Args, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use std::{ffi::OsString, path::PathBuf};
 
 /// Compiles large language models ahead of time and serves them.
@@ -99,7 +103,7 @@ pub struct BuildArgs {
     #[arg(long, value_enum, default_value_t = DTypeArg::Auto)]
     pub dtype: DTypeArg,
     /// What to compile for.
-    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
+    #[arg(long, default_value = "cpu", value_parser = PossibleValuesParser::new(target::names()))]
     pub target: String,
     /// KV blocks to plan for [default: 4,096 tokens a running request, as far as memory allows].
     #[arg(
@@ -142,7 +146,7 @@ pub struct QuantizeArgs {
     #[arg(
         long,
         value_name = "N",
-        value_parser = clap::builder::PossibleValuesParser::new(["32", "64", "128"])
+        value_parser = PossibleValuesParser::new(["32", "64", "128"])
             .map(|n| n.parse::<u64>().expect("the possible values are numbers")),
         requires = "quantize"
     )]

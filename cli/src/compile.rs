@@ -6,10 +6,10 @@ use crate::{
     matches,
     recorded::record,
     report::{self, bytes_text},
+    target::HostTarget,
 };
 use anyhow::{Context, bail};
 use artifact::{Manifest, Model};
-use codegen_cpu::target::KV_BLOCK_TOKENS;
 use compiler::{KvBudget, Options, Prepared};
 use ir::DType;
 use models::{BuildOptions, Checkpoint, Precision, Published};
@@ -67,7 +67,7 @@ pub(crate) fn compile(precast: &Precast, args: &CompileArgs) -> anyhow::Result<O
     let mut progress = Progress::new(prepared.memory.weights_bytes);
     let mut recorder = |staging: &Path| record(precast, staging).map_err(|e| format!("{e:#}"));
     let recorder: Option<compiler::Recorder<'_>> =
-        if args.no_record { None } else { Some(&mut recorder) };
+        if args.no_record || !target(&args.build).runs_here() { None } else { Some(&mut recorder) };
     let manifest = prepared
         .write(&source, &args.out, &mut |bytes| progress.at(bytes), recorder)
         .with_context(|| format!("cannot write the artifact to {} (--out)", args.out.display()))?;
@@ -118,16 +118,17 @@ fn prepare(
 ) -> anyhow::Result<(Model, Prepared)> {
     check_quantization(&args.build, checkpoint)?;
     matches::check_names(&args.require_match, &precast.catalog)?;
+    let target = target(&args.build);
     let model = model(checkpoint, &args.build)?;
     let build = BuildOptions {
-        precision: Precision { weights: model.dtype, activations: DType::F32 },
+        precision: Precision { weights: model.dtype, activations: target.activations(model.dtype) },
         kv_dtype: model.dtype,
-        kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
+        kv_block_tokens: target.kv_block_tokens(),
         quantize_activations: args.build.quantize_activations,
     };
     let module = models::build(checkpoint, &build);
-    let options = options(precast, &args.build, &model, args.dump_ir, memory)?;
-    let prepared = compiler::prepare(module, &model, &precast.target, &options)?;
+    let options = options(precast, &args.build, &model, args.dump_ir, target.memory(memory))?;
+    let prepared = compiler::prepare(module, &model, target.as_target(precast), &options)?;
     if args.explain_passes {
         write!(std::io::stdout(), "{}", prepared.report)?;
     }
@@ -139,6 +140,10 @@ fn prepare(
         );
     }
     Ok((model, prepared))
+}
+
+fn target(build: &BuildArgs) -> HostTarget {
+    HostTarget::named(&build.target).expect("the command line takes names of targets only")
 }
 
 /// Refuses options that the checkpoint or other options leave without effect.

@@ -17,6 +17,7 @@ mod program;
 mod recorded;
 mod report;
 mod serve;
+mod target;
 
 pub use args::{Cli, Command, CompileArgs, EngineArgs, MatchFloor, ServeArgs, parse};
 pub use extension::{Extension, ExtensionError};

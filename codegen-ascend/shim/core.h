@@ -272,7 +272,9 @@ struct Core {
         const uint32_t last = std::min<uint32_t>((at + bytes - 1) / BLOCK, memory.units.size() - 1);
         for (uint32_t u = at / BLOCK; u <= last; ++u) {
             Unit& unit = memory.units[u];
-            const bool in_order = unit.writer == uint32_t(pipe) && (pipe == PIPE_S || pipe == PIPE_M);
+            // Units in order, and several writes of one instruction.
+            const bool in_order = unit.writer == uint32_t(pipe) &&
+                (pipe == PIPE_S || pipe == PIPE_M || (write && unit.write == issued[pipe]));
             if (unit.write > mine.at[unit.writer] && !in_order) {
                 fail("%s %s byte %u, which pipe %s has written and not handed over to pipe %s; "
                      "it needs %s", write ? "overwrites" : "reads", memory.name, u * BLOCK,

@@ -27,6 +27,7 @@ struct QueueBuffer {
 /// A queue, whatever its template arguments.
 struct QueueBase {
     TPosition position = TPosition::MAX;
+    TPosition bound = TPosition::MAX;
     int number = 0;
     int depth = 0;
     uint32_t bytes = 0;
@@ -46,7 +47,8 @@ struct QueueBase {
         }
     }
     pipe_t consumer() const {
-        switch (position) {
+        // Bound to a second position, a tensor goes on to whoever empties that.
+        switch (bound == TPosition::MAX ? position : bound) {
             case TPosition::VECIN: case TPosition::VECCALC: return PIPE_V;
             case TPosition::VECOUT: return PIPE_MTE3;
             case TPosition::A1: case TPosition::B1: case TPosition::C1: return PIPE_MTE1;

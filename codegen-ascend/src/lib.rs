@@ -2,5 +2,6 @@
 //! plans through the runtime library of the vendor.
 
 pub mod chip;
+pub mod device;
 pub mod kernels;
 pub mod target;

@@ -143,6 +143,7 @@ pub struct Parameter {
 }
 
 /// An operator.
+#[derive(Debug)]
 pub struct Signature {
     /// Name without prefix: `QuantMatmulWeightNz`.
     pub name: &'static str,

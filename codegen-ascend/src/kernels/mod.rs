@@ -5,7 +5,10 @@
 //! Sizes that depend on the bucket are scalars, so that all buckets share one kernel; everything
 //! else is a constant in its source. Its name ends in a hash of its source.
 
+pub mod experts;
+pub mod paged;
 pub mod shim;
+mod source;
 
 use artifact::Scalar;
 use compiler::{Arg, KernelCall, KernelFile, Lowered};

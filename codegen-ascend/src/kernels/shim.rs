@@ -21,6 +21,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("cast.h", include_str!("../../shim/cast.h")),
     ("reduce.h", include_str!("../../shim/reduce.h")),
     ("sort.h", include_str!("../../shim/sort.h")),
+    ("more.h", include_str!("../../shim/more.h")),
+    ("cube.h", include_str!("../../shim/cube.h")),
     ("launch.h", include_str!("../../shim/launch.h")),
 ];
 

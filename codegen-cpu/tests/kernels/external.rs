@@ -119,7 +119,7 @@ fn run(
     }
     device.replay(&graph).unwrap();
     for (&at, bytes) in refs.iter().zip(&mut buffers) {
-        device.read(at, bytes);
+        device.read(at, bytes).unwrap();
     }
     Ok((gathered(&decode(out, &buffers[2]), 6, 8), to_i32(&buffers[3])))
 }

@@ -50,7 +50,7 @@ pub(crate) fn replay_on(device: &mut CpuDevice, refs: &[BufferRef], buffers: &mu
     }
     device.replay(&graph).unwrap();
     for (&at, bytes) in refs.iter().zip(buffers.iter_mut()) {
-        device.read(at, bytes);
+        device.read(at, bytes).unwrap();
     }
 }
 

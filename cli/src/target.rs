@@ -1,0 +1,77 @@
+//! What `--target` names, and what compiling for it needs to know beside the compiler's own questions.
+
+use crate::Precast;
+use codegen_ascend::{
+    chip::{self, CHIPS},
+    target::AscendTarget,
+};
+use codegen_cpu::target::CpuTarget;
+use compiler::Target;
+use ir::DType;
+
+/// A compile target by name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HostTarget {
+    /// The CPU.
+    Cpu,
+    /// An Ascend NPU.
+    Ascend(AscendTarget),
+}
+
+/// Every name of a target.
+pub(crate) fn names() -> Vec<&'static str> {
+    [CPU].into_iter().chain(CHIPS.iter().map(|c| c.target)).collect()
+}
+
+const CPU: &str = "cpu";
+
+impl HostTarget {
+    /// The target called `name`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            CPU => Some(Self::Cpu),
+            _ => chip::chip(name).map(|chip| Self::Ascend(AscendTarget::new(chip))),
+        }
+    }
+
+    /// It as the compiler sees it, with the kernels of extensions.
+    pub(crate) fn as_target<'a>(&'a self, precast: &'a Precast) -> &'a dyn Target {
+        match self {
+            Self::Cpu => &precast.target,
+            Self::Ascend(target) => target,
+        }
+    }
+
+    /// Element type of activations in a model whose matrices are of type `weights`. The CPU computes
+    /// in f32 whatever it reads; the operators of an NPU read and write one type.
+    pub(crate) fn activations(&self, weights: DType) -> DType {
+        match self {
+            Self::Cpu => DType::F32,
+            Self::Ascend(_) => weights,
+        }
+    }
+
+    /// Tokens in a KV block.
+    pub(crate) fn kv_block_tokens(&self) -> u64 {
+        let tokens = match self {
+            Self::Cpu => CpuTarget.build_target().kv_block_tokens,
+            Self::Ascend(target) => target.build_target().kv_block_tokens,
+        };
+        u64::from(tokens)
+    }
+
+    /// Bytes of memory to plan for where nobody says, if there is to be a limit; `here` are those of
+    /// this machine.
+    pub(crate) fn memory(&self, here: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Cpu => here,
+            // The driver, the library and captured graphs take some.
+            Self::Ascend(target) => here.map(|_| target.chip().memory_bytes / 16 * 15),
+        }
+    }
+
+    /// Whether an artifact for it can run where it is compiled.
+    pub(crate) fn runs_here(&self) -> bool {
+        matches!(self, Self::Cpu)
+    }
+}

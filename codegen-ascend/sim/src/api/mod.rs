@@ -1,0 +1,46 @@
+//! The exported functions, by subject. Each does what the public documentation says of it, on the
+//! state in [`crate::world`].
+
+pub mod context;
+pub mod device;
+pub mod event;
+pub mod graph;
+pub mod memory;
+pub mod sim;
+pub mod stream;
+pub mod system;
+
+use crate::error::{Result, code, fail};
+use acl::Release;
+
+/// Every exported function of the runtime and the first release that has it. Functions that the
+/// release selected lacks are still there, because a library cannot hide a symbol while it runs; they
+/// return 200001.
+pub fn exports() -> impl Iterator<Item = (&'static str, Release)> {
+    let modules = [
+        context::EXPORTS,
+        device::EXPORTS,
+        event::EXPORTS,
+        graph::EXPORTS,
+        memory::EXPORTS,
+        stream::EXPORTS,
+        system::EXPORTS,
+    ];
+    modules.into_iter().flatten().copied()
+}
+
+/// Gives a result to the caller.
+///
+/// # Errors
+/// 100000 when there is nowhere to put it.
+///
+/// # Safety
+/// `to` is null or valid for a write.
+unsafe fn put<T>(to: *mut T, value: T) -> Result {
+    if to.is_null() {
+        return fail(code::INVALID_PARAM, "a pointer for a result is null");
+    }
+    // SAFETY: it is not null, and the caller vouches for the rest.
+    unsafe { to.write(value) };
+    Ok(())
+}

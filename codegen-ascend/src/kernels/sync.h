@@ -1,0 +1,11 @@
+// Waits on one pipe for what another has done so far.
+template <HardEvent EVENT> __aicore__ inline void Sync()
+{
+    const event_t id = static_cast<event_t>(GetTPipePtr()->FetchEventID(EVENT));
+    SetFlag<EVENT>(id);
+    WaitFlag<EVENT>(id);
+}
+
+__aicore__ constexpr uint32_t CeilDiv(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
+__aicore__ constexpr uint32_t RoundUp(uint32_t n, uint32_t to) { return CeilDiv(n, to) * to; }
+__aicore__ constexpr uint32_t Least(uint32_t a, uint32_t b) { return a < b ? a : b; }
