@@ -7,6 +7,7 @@
 
 pub mod experts;
 pub mod paged;
+pub mod recurrent;
 pub mod shim;
 mod source;
 

@@ -318,3 +318,28 @@ pub fn check(lower: Lower, cases: &[Case], relative: f64) {
         }
     }
 }
+
+/// `right` with `to` in the place of `from`, under names of its own.
+pub fn seeded(right: &Lowered, from: &str, to: &str) -> Lowered {
+    let mut lowered = right.clone();
+    let mut found = false;
+    for (file, call) in lowered.files.iter_mut().zip(&mut lowered.calls) {
+        found |= file.text.contains(from);
+        let name = format!("{}_{}_{}", call.kernel, from.len(), to.len());
+        file.text = file.text.replace(from, to).replace(&call.kernel, &name);
+        file.path = file.path.replace(&call.kernel, &name);
+        call.kernel = name;
+    }
+    assert!(found, "`{from}` is not in the kernel");
+    lowered
+}
+
+/// What tells that a kernel is wrong: a rule that it breaks, or the comparison.
+pub fn told(kernels: &Kernels, case: &Case, lowered: &Lowered, relative: f64) -> String {
+    let found = match kernels.run(case, lowered) {
+        Err(error) => return error,
+        Ok(found) => found,
+    };
+    let compared = found.iter().zip(&case.expected()).try_for_each(|(f, e)| near(f, e, relative));
+    compared.expect_err("nothing tells that this kernel is wrong")
+}

@@ -6,6 +6,7 @@
 //! them; where it has many, a block folds those of a whole row itself. Both give the same bits.
 
 mod problem;
+mod select;
 mod vector;
 
 use super::Declined;
@@ -17,8 +18,8 @@ use problem::Problem;
 /// Places in a piece. It is one number for all buckets: the bits of a row depend on it.
 const PIECE: u64 = 512;
 
-/// Kernels of [`Op::Attention`], [`Op::SinkAttention`], [`Op::LatentAttention`] and
-/// [`Op::SparseLatentAttention`].
+/// Kernels of [`Op::Attention`], [`Op::SinkAttention`], [`Op::LatentAttention`],
+/// [`Op::SparseLatentAttention`] and [`Op::SelectKeys`].
 ///
 /// # Errors
 /// [`Declined`] for other ops, element types other than `f32` and `bf16`, sizes that are no
@@ -29,6 +30,9 @@ pub fn lower(
     results: &[Operand],
     chip: &Chip,
 ) -> Result<Lowered, Declined> {
+    if let Op::SelectKeys { .. } = op {
+        return select::lower(op, operands, results, chip);
+    }
     let problem = Problem::of(op, operands, results)?;
     vector::lower(&problem, chip)
 }
