@@ -5,9 +5,11 @@
 //! Sizes that depend on the bucket are scalars, so that all buckets share one kernel; everything
 //! else is a constant in its source. Its name ends in a hash of its source.
 
+pub mod copy;
 pub mod experts;
 pub mod paged;
 pub mod recurrent;
+pub mod sampling;
 pub mod shim;
 mod source;
 

@@ -9,5 +9,11 @@ __aicore__ inline float FloatOf(uint32_t order)
     return value.f;
 }
 
+__aicore__ inline uint32_t OrderOf(float number)
+{
+    union { float f; uint32_t u; } value{number};
+    return value.u >= 0x80000000u ? ~value.u : value.u + 0x80000000u;
+}
+
 // Bits of a float below all others but the infinite one, and of the largest.
 constexpr uint32_t LOWEST = 0x007fffffu, HIGHEST = 0xff800000u;
