@@ -3,7 +3,7 @@
 use crate::{
     call, config,
     error::{Result, code, fail, report},
-    memory, world,
+    memory, objects, world,
 };
 use acl::sys::aclError;
 use std::{
@@ -123,6 +123,7 @@ pub extern "C" fn ascendSimReset() -> aclError {
         world::quiesce();
         world::lock().clear();
         memory::release_all(None);
+        objects::clear();
         config::clear();
         call::clear();
         Ok(())

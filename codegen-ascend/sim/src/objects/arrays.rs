@@ -1,17 +1,20 @@
 //! Arrays, scalars and lists of tensors on the host.
 
-use super::{Element, Fault, Handles, NULL_POINTER, TENSORS, Tensor, status};
+use super::{Element, Fault, Handles, NULL_POINTER, TENSORS, Tensor, creation, status};
 use acl::sys;
 use std::{ffi::c_void, slice};
 
 /// Live arrays of whole numbers.
-pub(crate) static INTS: Handles<Vec<i64>> = Handles::new("array of integers", 0x7e10_0000_0000);
+pub(crate) static INTS: Handles<Vec<i64>> =
+    Handles::new("array of integers", "arrays", 0x7e10_0000_0000);
 /// Live arrays of floating-point numbers.
-pub(crate) static FLOATS: Handles<Vec<f32>> = Handles::new("array of floats", 0x7e20_0000_0000);
+pub(crate) static FLOATS: Handles<Vec<f32>> =
+    Handles::new("array of floats", "arrays", 0x7e20_0000_0000);
 /// Live scalars.
-pub(crate) static SCALARS: Handles<Scalar> = Handles::new("scalar", 0x7e30_0000_0000);
+pub(crate) static SCALARS: Handles<Scalar> = Handles::new("scalar", "scalars", 0x7e30_0000_0000);
 /// Live lists of tensors, each the handles of its members, which it owns.
-pub(crate) static LISTS: Handles<Vec<usize>> = Handles::new("list of tensors", 0x7e40_0000_0000);
+pub(crate) static LISTS: Handles<Vec<usize>> =
+    Handles::new("list of tensors", "lists", 0x7e40_0000_0000);
 
 /// A number with an element type.
 #[derive(Clone, Copy, Debug)]
@@ -25,28 +28,26 @@ pub struct Scalar {
 /// # Safety
 /// `values` points to `count` of them.
 unsafe fn create<T: Clone, P>(
-    who: &str,
+    who: &'static str,
     handles: &Handles<Vec<T>>,
     values: *const T,
     count: u64,
 ) -> *mut P {
-    if values.is_null() && count > 0 {
-        let message = format!("{who}: the values are null");
-        status(Err(Fault { code: NULL_POINTER, message }));
-        return std::ptr::null_mut();
-    }
-    if count == 0 {
-        return handles.insert(Vec::new());
-    }
-    // SAFETY: the caller's promise; it is not null.
-    handles.insert(unsafe { slice::from_raw_parts(values, count as usize) }.to_vec())
+    creation(who, || {
+        if count == 0 {
+            return Ok(handles.insert(Vec::new()));
+        }
+        if values.is_null() {
+            let message = "the values are null".to_owned();
+            return Err(Fault { code: NULL_POINTER, message });
+        }
+        // SAFETY: the caller's promise; it is not null.
+        Ok(handles.insert(unsafe { slice::from_raw_parts(values, count as usize) }.to_vec()))
+    })
 }
 
-fn destroy<T, P>(who: &str, handles: &Handles<T>, handle: *const P) -> sys::aclnnStatus {
-    if handle.is_null() {
-        return 0;
-    }
-    status(handles.remove(handle).map(drop).map_err(|f| f.of(who)))
+fn destroy<T, P>(who: &'static str, handles: &Handles<T>, handle: *const P) -> sys::aclnnStatus {
+    status(who, || if handle.is_null() { Ok(()) } else { handles.remove(handle).map(drop) })
 }
 
 /// Writes how many elements an array has.
@@ -54,20 +55,20 @@ fn destroy<T, P>(who: &str, handles: &Handles<T>, handle: *const P) -> sys::acln
 /// # Safety
 /// `size` is null or may be written.
 unsafe fn size<T, P>(
-    who: &str,
+    who: &'static str,
     handles: &Handles<Vec<T>>,
     handle: *const P,
     size: *mut u64,
 ) -> sys::aclnnStatus {
-    status(handles.with(handle, |v| v.len() as u64).map_err(|f| f.of(who)).and_then(|n| {
+    status(who, || {
+        let n = handles.with(handle, |v| v.len() as u64)?;
         if size.is_null() {
-            let message = format!("{who}: nowhere to write");
-            return Err(Fault { code: NULL_POINTER, message });
+            return Err(Fault { code: NULL_POINTER, message: "nowhere to write".to_owned() });
         }
         // SAFETY: the caller's promise; it is not null.
         unsafe { size.write(n) };
         Ok(())
-    }))
+    })
 }
 
 /// An array of whole numbers.
@@ -148,34 +149,33 @@ pub unsafe extern "C" fn aclCreateScalar(
     value: *mut c_void,
     data_type: i32,
 ) -> *mut sys::aclScalar {
-    let refuse = |message: String| {
-        status(Err(Fault::invalid(message)));
-        std::ptr::null_mut()
-    };
-    if value.is_null() {
-        return refuse("aclCreateScalar: the value is null".to_owned());
-    }
-    let Some(element) = Element::from_code(data_type) else {
-        return refuse(format!("aclCreateScalar: there is no data type {data_type}"));
-    };
-    // SAFETY: the caller's promise: a value of that type lies there.
-    let value = unsafe {
-        match element {
-            Element::F32 => f64::from(value.cast::<f32>().read_unaligned()),
-            Element::F64 => value.cast::<f64>().read_unaligned(),
-            Element::F16 => half::f16::from_bits(value.cast::<u16>().read_unaligned()).to_f64(),
-            Element::BF16 => half::bf16::from_bits(value.cast::<u16>().read_unaligned()).to_f64(),
-            Element::I8 => f64::from(value.cast::<i8>().read()),
-            Element::U8 | Element::Bool => f64::from(value.cast::<u8>().read()),
-            Element::I16 => f64::from(value.cast::<i16>().read_unaligned()),
-            Element::I32 => f64::from(value.cast::<i32>().read_unaligned()),
-            Element::U32 => f64::from(value.cast::<u32>().read_unaligned()),
-            Element::I64 => value.cast::<i64>().read_unaligned() as f64,
-            Element::U64 => value.cast::<u64>().read_unaligned() as f64,
-            Element::I4 => return refuse("aclCreateScalar: INT4 is no scalar type".to_owned()),
+    creation("aclCreateScalar", || {
+        if value.is_null() {
+            return Err(Fault { code: NULL_POINTER, message: "the value is null".to_owned() });
         }
-    };
-    SCALARS.insert(Scalar { value })
+        let element = Element::from_code(data_type)
+            .ok_or_else(|| Fault::invalid(format!("there is no data type {data_type}")))?;
+        // SAFETY: the caller's promise: a value of that type lies there.
+        let value = unsafe {
+            match element {
+                Element::F32 => f64::from(value.cast::<f32>().read_unaligned()),
+                Element::F64 => value.cast::<f64>().read_unaligned(),
+                Element::F16 => half::f16::from_bits(value.cast::<u16>().read_unaligned()).to_f64(),
+                Element::BF16 => {
+                    half::bf16::from_bits(value.cast::<u16>().read_unaligned()).to_f64()
+                }
+                Element::I8 => f64::from(value.cast::<i8>().read()),
+                Element::U8 | Element::Bool => f64::from(value.cast::<u8>().read()),
+                Element::I16 => f64::from(value.cast::<i16>().read_unaligned()),
+                Element::I32 => f64::from(value.cast::<i32>().read_unaligned()),
+                Element::U32 => f64::from(value.cast::<u32>().read_unaligned()),
+                Element::I64 => value.cast::<i64>().read_unaligned() as f64,
+                Element::U64 => value.cast::<u64>().read_unaligned() as f64,
+                Element::I4 => return Err(Fault::invalid("INT4 is no scalar type")),
+            }
+        };
+        Ok(SCALARS.insert(Scalar { value }))
+    })
 }
 
 /// Ends the life of a scalar.
@@ -206,15 +206,14 @@ pub unsafe extern "C" fn aclCreateTensorList(
 /// No pointers are followed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aclDestroyTensorList(list: *const sys::aclTensorList) -> sys::aclnnStatus {
-    if list.is_null() {
-        return 0;
-    }
-    let destroyed = LISTS.remove(list).and_then(|members| {
-        members.into_iter().filter(|&m| m != 0).try_for_each(|member| {
+    status("aclDestroyTensorList", || {
+        if list.is_null() {
+            return Ok(());
+        }
+        LISTS.remove(list)?.into_iter().filter(|&m| m != 0).try_for_each(|member| {
             TENSORS.remove(std::ptr::without_provenance::<sys::aclTensor>(member)).map(drop)
         })
-    });
-    status(destroyed.map_err(|f| f.of("aclDestroyTensorList")))
+    })
 }
 
 /// How many tensors a list has.

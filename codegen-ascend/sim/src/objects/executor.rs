@@ -2,8 +2,11 @@
 //! until it is destroyed when it was made repeatable.
 
 use super::{Fault, Handles, LISTS, NO_EXECUTOR, NULL_POINTER, TENSORS, status};
-use crate::operators::{Argument, Call, host, run};
-use acl::sys;
+use crate::{
+    call,
+    operators::{Argument, Call, host, run},
+};
+use acl::{Release, sys};
 use std::ffi::c_void;
 use std::sync::{
     Arc,
@@ -11,7 +14,8 @@ use std::sync::{
 };
 
 /// Live executors.
-pub(crate) static EXECUTORS: Handles<Executor> = Handles::new("executor", 0x7e50_0000_0000);
+pub(crate) static EXECUTORS: Handles<Executor> =
+    Handles::new("executor", "executors", 0x7e50_0000_0000);
 
 /// What the first phase of an operator leaves for the second.
 pub(crate) struct Executor {
@@ -38,9 +42,9 @@ fn no_executor(handle: *const sys::aclOpExecutor, fault: Fault) -> Fault {
     if handle.is_null() { fault } else { Fault { code: NO_EXECUTOR, ..fault } }
 }
 
-/// The second phase of the operator called `name`.
+/// The second phase of the operator called `name`, the symbol `who`, which `since` has.
 pub(crate) fn launch(
-    name: &'static str,
+    (name, who, since): (&'static str, &'static str, Release),
     workspace: *mut c_void,
     workspace_size: u64,
     executor: *mut sys::aclOpExecutor,
@@ -84,14 +88,13 @@ pub(crate) fn launch(
             }
             run(&call)
         };
-        let named = move || work().map_err(|f| f.of(&format!("aclnn{name}")));
-        host::submit(stream, name, Arc::new(named))?;
+        host::submit(stream, who, work)?;
         if !repeatable {
             EXECUTORS.remove(executor)?;
         }
         Ok(())
     };
-    status(submit().map_err(|f| f.of(&format!("aclnn{name}"))))
+    call::enter(who, since, || submit().map_err(|f| f.of(who).into()))
 }
 
 /// Lets an executor be launched more than once; it has to be destroyed then.
@@ -102,8 +105,10 @@ pub(crate) fn launch(
 pub unsafe extern "C" fn aclSetAclOpExecutorRepeatable(
     executor: *mut sys::aclOpExecutor,
 ) -> sys::aclnnStatus {
-    let set = EXECUTORS.with(executor, |e| e.repeatable = true);
-    status(set.map_err(|f| no_executor(executor, f).of("aclSetAclOpExecutorRepeatable")))
+    status("aclSetAclOpExecutorRepeatable", || {
+        let set = EXECUTORS.with(executor, |e| e.repeatable = true);
+        set.map_err(|f| no_executor(executor, f))
+    })
 }
 
 /// Ends the life of an executor. What was launched with it must have run: its arguments go too.
@@ -114,8 +119,10 @@ pub unsafe extern "C" fn aclSetAclOpExecutorRepeatable(
 pub unsafe extern "C" fn aclDestroyAclOpExecutor(
     executor: *mut sys::aclOpExecutor,
 ) -> sys::aclnnStatus {
-    let removed = EXECUTORS.remove(executor).map(|e| e.alive.store(false, Ordering::Release));
-    status(removed.map_err(|f| no_executor(executor, f).of("aclDestroyAclOpExecutor")))
+    status("aclDestroyAclOpExecutor", || {
+        let removed = EXECUTORS.remove(executor).map(|e| e.alive.store(false, Ordering::Release));
+        removed.map_err(|f| no_executor(executor, f))
+    })
 }
 
 /// Which tensors an index counts.
@@ -134,7 +141,6 @@ fn is_output(name: &str) -> bool {
 
 /// Moves parameter `index` of a repeatable executor to `address`; `member` picks one of a list.
 fn rebind(
-    who: &str,
     executor: *mut sys::aclOpExecutor,
     (among, index, member): (Among, usize, Option<usize>),
     address: *mut c_void,
@@ -171,7 +177,7 @@ fn rebind(
         }
         Ok(())
     });
-    moved.map_err(|f| no_executor(executor, f)).flatten().map_err(|f| f.of(who))
+    moved.map_err(|f| no_executor(executor, f)).flatten()
 }
 
 macro_rules! rebinding {
@@ -187,9 +193,10 @@ macro_rules! rebinding {
             tensor: *mut sys::aclTensor,
             address: *mut c_void,
         ) -> sys::aclnnStatus {
-            let who = stringify!($name);
-            let known = TENSORS.with(tensor, |_| ()).map_err(|f| f.of(who));
-            status(known.and_then(|()| rebind(who, executor, (Among::$among, index, None), address)))
+            status(stringify!($name), || {
+                TENSORS.with(tensor, |_| ())?;
+                rebind(executor, (Among::$among, index, None), address)
+            })
         }
 
         $(#[$doc])*
@@ -205,10 +212,10 @@ macro_rules! rebinding {
             tensors: *mut sys::aclTensorList,
             address: *mut c_void,
         ) -> sys::aclnnStatus {
-            let who = stringify!($list);
-            let known = LISTS.with(tensors, |_| ()).map_err(|f| f.of(who));
-            let which = (Among::$among, index, Some(member));
-            status(known.and_then(|()| rebind(who, executor, which, address)))
+            status(stringify!($list), || {
+                LISTS.with(tensors, |_| ())?;
+                rebind(executor, (Among::$among, index, Some(member)), address)
+            })
         }
     )*};
 }

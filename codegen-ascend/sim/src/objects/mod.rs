@@ -17,6 +17,11 @@ pub(crate) use arrays::{FLOATS, INTS, LISTS, SCALARS, members};
 pub(crate) use executor::{EXECUTORS, Executor, launch};
 pub(crate) use tensor::{TENSORS, dense};
 
+use crate::{
+    call,
+    error::{Failure, code},
+};
+use acl::Release;
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -33,7 +38,7 @@ pub const TILING: i32 = 561002;
 /// An executor that is none, or no longer.
 pub const NO_EXECUTOR: i32 = 561102;
 /// A kernel met something it cannot go on with while it ran.
-pub const KERNEL_EXCEPTION: i32 = 507015;
+pub const KERNEL_EXCEPTION: i32 = code::AICORE_EXCEPTION;
 
 /// Why a call failed: the code that the interface documents, and what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,20 +67,36 @@ impl Fault {
     }
 }
 
-/// Turns the result of an exported function into its code, and keeps the message for whoever asks.
-pub(crate) fn status(result: Result<(), Fault>) -> i32 {
-    match result {
-        Ok(()) => 0,
-        Err(fault) => {
-            crate::operators::host::set_recent(&fault.message);
-            fault.code
-        }
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Failure::new(fault.code, fault.message)
     }
+}
+
+/// An exported function called `who`: counted, made to fail where that was asked for, and its failure
+/// kept for whoever asks.
+pub(crate) fn status(who: &'static str, body: impl FnOnce() -> Result<(), Fault>) -> i32 {
+    call::enter(who, Release::V8_1, || body().map_err(|f| f.of(who).into()))
+}
+
+/// As [`status`], of a function that returns a new object, or null.
+pub(crate) fn creation<P>(
+    who: &'static str,
+    body: impl FnOnce() -> Result<*mut P, Fault>,
+) -> *mut P {
+    let mut created = std::ptr::null_mut();
+    status(who, || {
+        created = body()?;
+        Ok(())
+    });
+    created
 }
 
 /// Live objects of one kind.
 pub(crate) struct Handles<T> {
     what: &'static str,
+    /// The name they are counted under.
+    plural: &'static str,
     state: Mutex<State<T>>,
 }
 
@@ -89,9 +110,9 @@ struct State<T> {
 const HANDLE_STEP: usize = 64;
 
 impl<T> Handles<T> {
-    /// No objects of a kind called `what`, whose handles start at `base`.
-    pub(crate) const fn new(what: &'static str, base: usize) -> Self {
-        Self { what, state: Mutex::new(State { given: base, live: None }) }
+    /// No objects of a kind called `what`, one of them, and `plural`, whose handles start at `base`.
+    pub(crate) const fn new(what: &'static str, plural: &'static str, base: usize) -> Self {
+        Self { what, plural, state: Mutex::new(State { given: base, live: None }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -101,6 +122,7 @@ impl<T> Handles<T> {
 
     /// Keeps `object` and returns its handle.
     pub(crate) fn insert<P>(&self, object: T) -> *mut P {
+        call::live(self.plural, 1);
         let mut state = self.lock();
         state.given += HANDLE_STEP;
         let handle = state.given;
@@ -125,12 +147,12 @@ impl<T> Handles<T> {
     pub(crate) fn remove<P>(&self, handle: *const P) -> Result<T, Fault> {
         let mut state = self.lock();
         let removed = state.live.get_or_insert_default().remove(&handle.addr());
+        call::live(self.plural, -i64::from(removed.is_some()));
         removed.ok_or_else(|| self.unknown(handle.addr(), state.given))
     }
 
-    /// How many objects are alive.
-    pub(crate) fn count(&self) -> usize {
-        self.lock().live.as_ref().map_or(0, HashMap::len)
+    fn clear(&self) {
+        self.lock().live = None;
     }
 
     fn unknown(&self, handle: usize, given: usize) -> Fault {
@@ -145,13 +167,12 @@ impl<T> Handles<T> {
     }
 }
 
-/// How many tensors, arrays, scalars, lists and executors are alive, together: a host that has
-/// cleaned up leaves none.
-pub fn live_objects() -> usize {
-    TENSORS.count()
-        + INTS.count()
-        + FLOATS.count()
-        + SCALARS.count()
-        + LISTS.count()
-        + EXECUTORS.count()
+/// Forgets every object; their handles stay dead.
+pub(crate) fn clear() {
+    TENSORS.clear();
+    INTS.clear();
+    FLOATS.clear();
+    SCALARS.clear();
+    LISTS.clear();
+    EXECUTORS.clear();
 }

@@ -1,13 +1,13 @@
 //! `aclTensor`: a description of device memory.
 
-use super::{Element, Fault, Handles, status};
+use super::{Element, Fault, Handles, creation, status};
 use acl::sys;
 use std::ffi::c_void;
 use std::slice;
 use tensor::layout::Nz;
 
 /// Live tensors.
-pub(crate) static TENSORS: Handles<Tensor> = Handles::new("tensor", 0x7e00_0000_0000);
+pub(crate) static TENSORS: Handles<Tensor> = Handles::new("tensor", "tensors", 0x7e00_0000_0000);
 
 const FORMAT_NZ: i32 = 29;
 /// Rows of a fractal.
@@ -188,35 +188,37 @@ pub unsafe extern "C" fn aclCreateTensor(
     storage_dims_num: u64,
     tensor_data: *mut c_void,
 ) -> *mut sys::aclTensor {
-    let describe = || {
-        let missing = |what| Fault::invalid(format!("aclCreateTensor: {what}"));
+    creation("aclCreateTensor", || {
         let element = Element::from_code(data_type)
-            .ok_or_else(|| missing(format!("there is no data type {data_type}")))?;
+            .ok_or_else(|| Fault::invalid(format!("there is no data type {data_type}")))?;
+        let missing = |what: &str| Fault::invalid(format!("{what} that are null or negative"));
         // SAFETY: the caller's promise.
-        let dims = unsafe { sizes(view_dims, view_dims_num) }
-            .ok_or_else(|| missing("view dims that are null or negative".to_owned()))?;
+        let dims =
+            unsafe { sizes(view_dims, view_dims_num) }.ok_or_else(|| missing("view dims"))?;
         let strides = if stride.is_null() {
             dense(&dims)
         } else {
             // SAFETY: the caller's promise.
-            unsafe { sizes(stride, view_dims_num) }
-                .ok_or_else(|| missing("a negative stride".to_owned()))?
+            unsafe { sizes(stride, view_dims_num) }.ok_or_else(|| missing("strides"))?
         };
         // SAFETY: the caller's promise.
         let storage = unsafe { sizes(storage_dims, storage_dims_num) }
-            .ok_or_else(|| missing("storage dims that are null or negative".to_owned()))?;
+            .ok_or_else(|| missing("storage dims"))?;
         let offset = usize::try_from(offset)
-            .map_err(|_| missing(format!("an offset of {offset} elements")))?;
-        let address = tensor_data.addr();
-        Ok(Tensor { name: "", element, dims, strides, offset, format, storage, address })
-    };
-    match describe() {
-        Ok(tensor) => TENSORS.insert(tensor),
-        Err(fault) => {
-            status(Err(fault));
-            std::ptr::null_mut()
-        }
-    }
+            .map_err(|_| Fault::invalid(format!("an offset of {offset} elements")))?;
+        let address = tensor_data.expose_provenance();
+        let name = "";
+        Ok(TENSORS.insert(Tensor {
+            name,
+            element,
+            dims,
+            strides,
+            offset,
+            format,
+            storage,
+            address,
+        }))
+    })
 }
 
 /// Strides of dense rows.
@@ -234,10 +236,13 @@ pub(crate) fn dense(dims: &[usize]) -> Vec<usize> {
 /// No pointers are followed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aclDestroyTensor(tensor: *const sys::aclTensor) -> sys::aclnnStatus {
-    if tensor.is_null() {
-        return 0;
-    }
-    status(TENSORS.remove(tensor).map(drop).map_err(|f| f.of("aclDestroyTensor")))
+    status("aclDestroyTensor", || {
+        if tensor.is_null() { Ok(()) } else { TENSORS.remove(tensor).map(drop) }
+    })
+}
+
+fn nowhere() -> Fault {
+    Fault { code: super::NULL_POINTER, message: "nowhere to write".to_owned() }
 }
 
 /// Puts `get` of the tensor where `out` points.
@@ -245,20 +250,20 @@ pub unsafe extern "C" fn aclDestroyTensor(tensor: *const sys::aclTensor) -> sys:
 /// # Safety
 /// `out` is null or may be written.
 unsafe fn get<T>(
-    who: &str,
+    who: &'static str,
     tensor: *const sys::aclTensor,
     out: *mut T,
     get: impl FnOnce(&Tensor) -> T,
 ) -> sys::aclnnStatus {
-    status(TENSORS.with(tensor, |t| get(t)).map_err(|f| f.of(who)).and_then(|value| {
+    status(who, || {
+        let value = TENSORS.with(tensor, |t| get(t))?;
         if out.is_null() {
-            let message = format!("{who}: nowhere to write");
-            return Err(Fault { code: super::NULL_POINTER, message });
+            return Err(nowhere());
         }
         // SAFETY: the caller's promise; it is not null.
         unsafe { out.write(value) };
         Ok(())
-    }))
+    })
 }
 
 /// The element type.
@@ -323,8 +328,9 @@ pub unsafe extern "C" fn aclSetRawTensorAddr(
     tensor: *mut sys::aclTensor,
     address: *mut c_void,
 ) -> sys::aclnnStatus {
-    let moved = TENSORS.with(tensor, |t| t.address = address.expose_provenance());
-    status(moved.map_err(|f| f.of("aclSetRawTensorAddr")))
+    status("aclSetRawTensorAddr", || {
+        TENSORS.with(tensor, |t| t.address = address.expose_provenance())
+    })
 }
 
 /// A copy of a shape or of strides that the caller owns, as the interface hands them out.
@@ -332,16 +338,16 @@ pub unsafe extern "C" fn aclSetRawTensorAddr(
 /// # Safety
 /// `values` and `count` may be written.
 unsafe fn hand_out(
-    who: &str,
+    who: &'static str,
     tensor: *const sys::aclTensor,
     values: *mut *mut i64,
     count: *mut u64,
     list: impl FnOnce(&Tensor) -> Vec<usize>,
 ) -> sys::aclnnStatus {
-    status(TENSORS.with(tensor, |t| list(t)).map_err(|f| f.of(who)).and_then(|list| {
+    status(who, || {
+        let list = TENSORS.with(tensor, |t| list(t))?;
         if values.is_null() || count.is_null() {
-            let message = format!("{who}: nowhere to write");
-            return Err(Fault { code: super::NULL_POINTER, message });
+            return Err(nowhere());
         }
         let list: Box<[i64]> = list.iter().map(|&v| v as i64).collect();
         // SAFETY: the caller's promise; neither is null.
@@ -350,7 +356,7 @@ unsafe fn hand_out(
             values.write(Box::leak(list).as_mut_ptr());
         }
         Ok(())
-    }))
+    })
 }
 
 /// The shape of the view.

@@ -1,32 +1,29 @@
 //! What operators need of the runtime half.
 
-use crate::objects::Fault;
-use std::{ffi::c_void, sync::Arc};
-
-/// Keeps `message` for `aclGetRecentErrMsg`.
-pub(crate) fn set_recent(message: &str) {
-    RECENT.set(message.to_owned());
-}
-
-std::thread_local! {
-    static RECENT: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
-}
-
-/// Takes the message of the last failure on this thread.
-pub fn take_recent() -> String {
-    RECENT.take()
-}
+use crate::{
+    memory::{self, Place},
+    objects::Fault,
+    stream::{Kind, Task, try_submit},
+};
+use std::ffi::c_void;
 
 /// That `bytes` bytes from `address` lie in one live allocation on the device.
-pub(crate) fn find(_address: usize, _bytes: usize) -> Result<(), Fault> {
-    Ok(())
+pub(crate) fn find(address: usize, bytes: usize) -> Result<(), Fault> {
+    let found = memory::find(std::ptr::without_provenance(address), bytes as u64);
+    if found.is_some_and(|found| matches!(found.place, Place::Device(_))) {
+        return Ok(());
+    }
+    Err(Fault::exception(format!("{bytes} bytes at {address:#x} are not in live device memory")))
 }
 
 /// Queues `work` on a stream.
 pub(crate) fn submit(
-    _stream: *mut c_void,
-    _name: &'static str,
-    work: Arc<dyn Fn() -> Result<(), Fault> + Send + Sync>,
+    stream: *mut c_void,
+    name: &'static str,
+    work: impl Fn() -> Result<(), Fault> + Send + Sync + 'static,
 ) -> Result<(), Fault> {
-    work()
+    let task = Task::new(name, Kind::Operator, move || work().map_err(|f| f.message));
+    let refused =
+        |failure: crate::error::Failure| Fault { code: failure.code, message: failure.message };
+    try_submit(stream, task).map_err(refused)
 }

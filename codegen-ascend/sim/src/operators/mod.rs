@@ -19,16 +19,14 @@ mod prepared;
 mod quant_matmul;
 mod routing;
 
-pub mod host;
+pub(crate) mod host;
 
 pub use call::{Argument, Call};
 
 pub(crate) use prepared::{Outcome, Prepared};
 
-use crate::objects::{
-    EXECUTORS, Executor, Fault, INNER, NULL_POINTER, launch as second_phase, status,
-};
-use acl::{sys, typed};
+use crate::objects::{EXECUTORS, Executor, Fault, INNER, NULL_POINTER, launch as second_phase};
+use acl::{Release, sys, typed};
 use std::ffi::c_void;
 
 /// An operator: checks a call and says what it does.
@@ -73,7 +71,7 @@ pub(crate) fn run(call: &Call) -> Result<(), Fault> {
 /// # Safety
 /// Both results are null or may be written.
 unsafe fn first_phase(
-    name: &'static str,
+    (name, who, since): (&'static str, &'static str, Release),
     args: impl FnOnce() -> Result<Vec<Argument>, Fault>,
     workspace_size: *mut u64,
     executor: *mut *mut sys::aclOpExecutor,
@@ -93,7 +91,7 @@ unsafe fn first_phase(
         }
         Ok(())
     };
-    status(build().map_err(|f| f.of(&format!("aclnn{name}GetWorkspaceSize"))))
+    crate::call::enter(who, since, || build().map_err(|f| f.of(who).into()))
 }
 
 macro_rules! exports {
@@ -102,6 +100,11 @@ macro_rules! exports {
             #[allow(non_snake_case, reason = "named like the operator")]
             mod $name {
                 use super::*;
+
+                const NAME: &str = stringify!($name);
+                const PREPARE: &str = concat!("aclnn", stringify!($name), "GetWorkspaceSize");
+                const LAUNCH: &str = concat!("aclnn", stringify!($name));
+                const SINCE: Release = Release::$since;
 
                 #[unsafe(export_name = concat!("aclnn", stringify!($name), "GetWorkspaceSize"))]
                 pub(super) unsafe extern "C" fn prepare(
@@ -116,7 +119,7 @@ macro_rules! exports {
                         ),*])
                     };
                     // SAFETY: the caller's promise about the results.
-                    unsafe { first_phase(stringify!($name), args, workspace_size, executor) }
+                    unsafe { first_phase((NAME, PREPARE, SINCE), args, workspace_size, executor) }
                 }
 
                 #[unsafe(export_name = concat!("aclnn", stringify!($name)))]
@@ -126,7 +129,7 @@ macro_rules! exports {
                     executor: *mut sys::aclOpExecutor,
                     stream: *mut c_void,
                 ) -> sys::aclnnStatus {
-                    second_phase(stringify!($name), workspace, workspace_size, executor, stream)
+                    second_phase((NAME, LAUNCH, SINCE), workspace, workspace_size, executor, stream)
                 }
             }
         )*

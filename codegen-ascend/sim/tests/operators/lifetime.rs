@@ -5,10 +5,6 @@ use acl::{Value, Value::Int, sys};
 use ascend_sim::objects::{arrays, executor, tensor};
 use std::ptr::null_mut;
 
-fn recent() -> String {
-    ascend_sim::operators::host::take_recent()
-}
-
 fn operands() -> (Tensor, Tensor, Tensor) {
     let mut rng = Rng::new(7);
     let x = Tensor::new(F32, &[2, 4], &rng.reals(8));

@@ -3,9 +3,14 @@
 use acl::{Value, sys};
 pub(crate) use ascend_sim::objects::Element;
 use ascend_sim::objects::{arrays, executor, tensor};
-use ascend_sim::operators::{host, phases};
+use ascend_sim::operators::phases;
+use ascend_sim::{api, config};
 use half::{bf16, f16};
-use std::ffi::c_void;
+use std::{
+    ffi::c_void,
+    ptr::{null, null_mut},
+    sync::Once,
+};
 
 pub(crate) use Element::{BF16, Bool, F16, F32, I4, I8, I32, I64, U64};
 
@@ -43,26 +48,60 @@ impl Rng {
     }
 }
 
+thread_local! {
+    /// The stream of this thread: a failed operator fails those of no other test.
+    static STREAM: *mut c_void = open();
+}
+
+/// A device for this thread, of a release that has every operator.
+fn open() -> *mut c_void {
+    static INIT: Once = Once::new();
+    INIT.call_once(|| {
+        config::set(config::VERSION, Some("9.0")).unwrap();
+        // SAFETY: no configuration is passed.
+        assert_eq!(unsafe { api::system::aclInit(null()) }, 0);
+    });
+    let mut stream = null_mut();
+    // SAFETY: the stream may be written.
+    unsafe {
+        assert_eq!(api::device::aclrtSetDevice(0), 0);
+        assert_eq!(api::stream::aclrtCreateStream(&mut stream), 0);
+    }
+    stream
+}
+
 /// Device memory.
 struct Memory {
-    _words: Vec<u64>,
     start: *mut u8,
     bytes: usize,
 }
 
 impl Memory {
     fn new(bytes: usize) -> Self {
-        let mut words = vec![0xabab_abab_abab_abab; bytes.div_ceil(8) + 16];
-        let start = words.as_mut_ptr().cast::<u8>();
-        // SAFETY: the buffer is at least 128 bytes longer than what is used.
-        let start = unsafe { start.add(start.align_offset(64)) };
-        Self { _words: words, start, bytes }
+        STREAM.with(|_| ());
+        let mut start = null_mut();
+        // SAFETY: the address may be written.
+        assert_eq!(unsafe { api::memory::aclrtMalloc(&mut start, bytes.max(1), 0) }, 0);
+        Self { start: start.cast(), bytes }
     }
 
     fn fill(&self, value: u8) {
         // SAFETY: the memory has that many bytes.
         unsafe { self.start.write_bytes(value, self.bytes) }
     }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated once and is freed once. What was written around it is told here.
+        let status = unsafe { api::memory::aclrtFree(self.start.cast()) };
+        assert!(status == 0 || std::thread::panicking(), "{}", recent());
+    }
+}
+
+/// What the last failure of this thread was.
+pub(crate) fn recent() -> String {
+    ascend_sim::error::take_recent().unwrap_or_default()
 }
 
 /// A tensor object and the memory it describes.
@@ -128,7 +167,7 @@ impl Tensor {
             places = places.iter().flat_map(|p| (0..d).map(move |i| p + i * s)).collect();
         }
         let storage = places.iter().max().map_or(0, |m| m + 1);
-        let memory = Memory::new((storage * element.bits()).div_ceil(8) + 64);
+        let memory = Memory::new((storage * element.bits()).div_ceil(8));
         let handle = create(dims, element, strides, 2, &[storage], memory.start);
         let t = Self { handle, dims: dims.to_vec(), element, memory, places, owned: true.into() };
         t.write(values);
@@ -175,7 +214,7 @@ impl Tensor {
         }
         let storage = [outer, &[w1, h1, 16, c0]].concat();
         let bytes = storage.iter().product::<usize>() * 32 / c0;
-        let memory = Memory::new(bytes + 64);
+        let memory = Memory::new(bytes);
         memory.fill(0);
         let mut strides = dense(&[outer, &[h, w]].concat());
         if flipped {
@@ -300,7 +339,7 @@ pub(crate) fn prepare(
     let (mut bytes, mut executor) = (0, std::ptr::null_mut());
     // SAFETY: the function has this signature, and the objects are alive.
     let status = unsafe { signature.prepare(function, values, &mut bytes, &mut executor) };
-    if status == 0 { Ok((bytes, executor)) } else { Err((status, host::take_recent())) }
+    if status == 0 { Ok((bytes, executor)) } else { Err((status, recent())) }
 }
 
 /// The second phase.
@@ -320,8 +359,13 @@ pub(crate) fn launch(
     // SAFETY: it is the second phase of the operator.
     let function: Launch = unsafe { std::mem::transmute(function) };
     // SAFETY: the workspace has that many bytes.
-    let status = unsafe { function(workspace, bytes, executor, std::ptr::null_mut()) };
-    if status == 0 { Ok(()) } else { Err((status, host::take_recent())) }
+    let status = STREAM.with(|&stream| unsafe {
+        match function(workspace, bytes, executor, stream) {
+            0 => api::stream::aclrtSynchronizeStream(stream),
+            refused => refused,
+        }
+    });
+    if status == 0 { Ok(()) } else { Err((status, recent())) }
 }
 
 /// Both phases, with a workspace as large as asked for.
