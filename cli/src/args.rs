@@ -50,6 +50,12 @@ pub enum Command {
     /// What is inside an artifact.
     #[command(after_help = "Example:\n  precast inspect artifacts/demo --ir decode")]
     Inspect(InspectArgs),
+    /// Whether a device computes what an artifact means: each op beside the interpreter, each batch
+    /// size beside another artifact.
+    #[command(
+        after_help = "Example:\n  precast selfcheck artifacts/demo --against artifacts/demo-cpu > report.md"
+    )]
+    Selfcheck(SelfcheckArgs),
     /// Run passes on text IR and print the result.
     #[command(
         after_help = "Example:\n  precast opt layer.ir --passes fuse-add-rms-norm --check-numerics"
@@ -353,6 +359,23 @@ pub struct InspectArgs {
     /// Print the manifest.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `selfcheck`.
+#[derive(Clone, Debug, Args)]
+pub struct SelfcheckArgs {
+    /// The artifact.
+    #[arg(value_name = "ARTIFACT")]
+    pub artifact: PathBuf,
+    /// An artifact of the same checkpoint for the CPU: every batch size must answer like it.
+    #[arg(long, value_name = "ARTIFACT")]
+    pub against: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The device.
+    #[command(flatten)]
+    pub engine: EngineArgs,
 }
 
 /// Options of `opt`.

@@ -22,6 +22,20 @@ pub(crate) fn load_engine(
     options: EngineOptions,
     release_weights: bool,
 ) -> anyhow::Result<Engine<CpuDevice>> {
+    let device = open_device(precast, artifact, args, release_weights)?;
+    Ok(Engine::load(device, artifact, options)?)
+}
+
+/// The device that `args` ask for, without memory.
+///
+/// # Errors
+/// When the artifact is for something else, or an instruction set is missing.
+pub(crate) fn open_device(
+    precast: &Precast,
+    artifact: &Artifact,
+    args: &EngineArgs,
+    release_weights: bool,
+) -> anyhow::Result<CpuDevice> {
     let available: Vec<&str> = InstructionSet::available().iter().map(|i| i.name()).collect();
     artifact
         .manifest()
@@ -36,12 +50,11 @@ pub(crate) fn load_engine(
         ),
         None => None,
     };
-    let device = CpuDevice::new(CpuOptions {
+    Ok(CpuDevice::new(CpuOptions {
         threads: args.threads.map(|n| n as usize),
         instruction_set,
         release_weights,
         external: precast.kernels.clone(),
         ..Default::default()
-    })?;
-    Ok(Engine::load(device, artifact, options)?)
+    })?)
 }

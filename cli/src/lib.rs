@@ -16,6 +16,7 @@ mod precast;
 mod program;
 mod recorded;
 mod report;
+mod selfcheck;
 mod serve;
 mod target;
 

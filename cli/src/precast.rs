@@ -4,7 +4,7 @@ use crate::{
     args::Command,
     compile,
     extension::{Extension, ExtensionError},
-    generate, inspect, log, opt, serve,
+    generate, inspect, log, opt, selfcheck, serve,
 };
 use anyhow::bail;
 use artifact::Artifact;
@@ -97,6 +97,7 @@ impl Precast {
             Command::Run(args) => serve::run(self, &args),
             Command::Generate(args) => generate::generate(self, &args),
             Command::Inspect(args) => inspect::inspect(&args),
+            Command::Selfcheck(args) => selfcheck::selfcheck(self, &args),
             Command::Opt(args) => opt::opt(self, &args),
         }
     }

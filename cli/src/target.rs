@@ -70,6 +70,12 @@ impl HostTarget {
         }
     }
 
+    /// Whether caches lie in memory as their types say. The kernels of the CPU keep the keys of a
+    /// block in an order of their own.
+    pub(crate) fn has_plain_caches(&self) -> bool {
+        !matches!(self, Self::Cpu)
+    }
+
     /// Whether an artifact for it can run where it is compiled.
     pub(crate) fn runs_here(&self) -> bool {
         matches!(self, Self::Cpu)

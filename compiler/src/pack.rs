@@ -153,6 +153,23 @@ fn write_one(
     Ok(())
 }
 
+/// Row-major matrices `rows x cols`, one after the other, in another layout: what [`ir::Op::Relayout`]
+/// makes of their bytes.
+pub fn arrange(dense: &[u8], rows: u64, cols: u64, dtype: DType, layout: Layout) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut arranged = Vec::new();
+    for matrix in dense.chunks_exact((dtype.bytes_for(rows * cols) as usize).max(1)) {
+        arranged.clear();
+        match layout {
+            Layout::Nd => arranged.extend_from_slice(matrix),
+            Layout::Panels => pack_panels(matrix, rows, cols, dtype, &mut arranged),
+            Layout::Nz => pack_nz(matrix, rows, cols, dtype, &mut arranged),
+        }
+        out.extend_from_slice(&arranged);
+    }
+    out
+}
+
 /// Row-major `rows x cols` into panels. See [`Panels`] for the arrangement; the loop visits memory
 /// in the order of the output, and the tests hold it to [`Panels::offset`].
 fn pack_panels(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u8>) {

@@ -42,8 +42,21 @@ pub(crate) fn weights(
     func.weights.iter().filter_map(tensor_of).collect()
 }
 
+/// Inputs to try `func` on, one for each parameter in order. `i32` parameters get values that their
+/// readers accept; the same seed gives the same values.
+///
+/// # Errors
+/// [`InterpError`] when a symbol is not bound or a tensor is too large to draw.
+pub fn draw_inputs(
+    func: &Func,
+    bindings: &Bindings,
+    seed: u64,
+) -> Result<Vec<Tensor>, InterpError> {
+    func.params.iter().map(|&p| param(func, p, bindings, seed)).collect()
+}
+
 /// A tensor for a parameter.
-pub(crate) fn param(
+fn param(
     func: &Func,
     param: ValueId,
     bindings: &Bindings,

@@ -30,7 +30,7 @@ mod target;
 pub use bisect::{Culprit, first_wrong_rewrite};
 pub use catalog::{Catalog, Place, RegisterError};
 pub use constants::ProductWeights;
-pub use draw::sample_bindings;
+pub use draw::{draw_inputs, sample_bindings};
 pub use manager::{BrokenPass, Dump, Options, run, run_func};
 pub use numerics::{NumericError, NumericReport, check_numerics, numeric_distance};
 pub use phase::Phase;

@@ -123,11 +123,7 @@ fn both(
     if signature != other {
         return Err(NumericError::Signature { before: signature, after: other });
     }
-    let inputs: Vec<Tensor> = before
-        .params
-        .iter()
-        .map(|&p| draw::param(before, p, bindings, seed))
-        .collect::<Result<_, _>>()?;
+    let inputs = draw::draw_inputs(before, bindings, seed)?;
     let run = |func: &Func| {
         let weights = draw::weights(func, bindings, seed)?;
         let find = |name: &str| {
