@@ -225,6 +225,27 @@ pub struct MatchFloor {
     pub least: usize,
 }
 
+/// What an artifact runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeviceArg {
+    /// The processors of this host.
+    Cpu,
+    /// An Ascend NPU.
+    Ascend,
+    /// A software device that behaves as the runtime of an NPU is documented to, for tests.
+    AscendSim,
+}
+
+impl std::fmt::Display for DeviceArg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Ascend => "ascend",
+            Self::AscendSim => "ascend-sim",
+        })
+    }
+}
+
 /// How the engine runs on this machine.
 #[derive(Clone, Debug, Default, Args)]
 pub struct EngineArgs {
@@ -235,6 +256,13 @@ pub struct EngineArgs {
     /// best].
     #[arg(long, value_name = "NAME")]
     pub instruction_set: Option<String>,
+    /// Where it runs: on the CPU, on an Ascend NPU, or on the software device in place of one
+    /// [default: what the artifact is compiled for].
+    #[arg(long, value_enum, value_name = "DEVICE")]
+    pub device: Option<DeviceArg>,
+    /// Number of the NPU.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
+    pub device_id: i32,
     /// Do not compare the weight file with its checksum.
     #[arg(long)]
     pub no_checksum: bool,

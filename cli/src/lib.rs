@@ -5,6 +5,7 @@
 mod args;
 mod cache;
 mod compile;
+mod device;
 mod engine;
 mod extension;
 mod generate;
@@ -21,11 +22,11 @@ mod serve;
 mod target;
 
 pub use args::{Cli, Command, CompileArgs, EngineArgs, MatchFloor, ServeArgs, parse};
+pub use device::{HostDevice, HostGraph};
 pub use extension::{Extension, ExtensionError};
 pub use precast::{Builder, Precast};
 
 use artifact::{Artifact, Manifest};
-use codegen_cpu::device::CpuDevice;
 use runtime::{Engine, EngineOptions};
 use std::process::ExitCode;
 
@@ -43,16 +44,17 @@ pub fn compile(args: &CompileArgs) -> anyhow::Result<Option<Manifest>> {
     compile::compile(&Precast::default(), args)
 }
 
-/// Loads an artifact on the CPU of this machine, without extensions. With `release_weights` pages of
+/// Loads an artifact on the device that `args` ask for, without extensions. With `release_weights` pages of
 /// the weight file are given back after use, so that memory stays near the largest tensor.
 ///
 /// # Errors
-/// When the artifact is for something else or damaged, or memory or an instruction set is missing.
+/// When the artifact is for something else or damaged, or memory, an instruction set or a device is
+/// missing.
 pub fn load_engine(
     artifact: &Artifact,
     args: &EngineArgs,
     options: EngineOptions,
     release_weights: bool,
-) -> anyhow::Result<Engine<CpuDevice>> {
+) -> anyhow::Result<Engine<HostDevice>> {
     engine::load_engine(&Precast::default(), artifact, args, options, release_weights)
 }

@@ -1,9 +1,9 @@
 //! A short greedy run that is recorded at compile time and repeated by `serve --verify`.
 
-use crate::{Precast, args::EngineArgs, engine::load_engine};
+use crate::{Precast, args::EngineArgs, device::HostDevice, engine::load_engine};
 use anyhow::bail;
 use artifact::{Artifact, Recorded, RecordedToken};
-use codegen_cpu::device::{CpuDevice, InstructionSet};
+use codegen_cpu::device::InstructionSet;
 use runtime::{
     Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome, TokenEvent,
     TokenSink,
@@ -43,7 +43,7 @@ pub(crate) fn record(precast: &Precast, root: &Path) -> anyhow::Result<Recorded>
     Ok(Recorded { instruction_set, prompt, tokens })
 }
 
-fn replay(engine: &mut Engine<CpuDevice>, prompt: &[u32]) -> anyhow::Result<Vec<RecordedToken>> {
+fn replay(engine: &mut Engine<HostDevice>, prompt: &[u32]) -> anyhow::Result<Vec<RecordedToken>> {
     let (events, received) = mpsc::channel();
     engine.add(Request {
         id: RequestId(0),
@@ -75,7 +75,7 @@ fn replay(engine: &mut Engine<CpuDevice>, prompt: &[u32]) -> anyhow::Result<Vec<
 /// Repeats the recorded run and compares.
 pub(crate) fn check_recorded(
     artifact: &Artifact,
-    engine: &mut Engine<CpuDevice>,
+    engine: &mut Engine<HostDevice>,
 ) -> anyhow::Result<()> {
     let Some(recorded) = &artifact.manifest().recorded else {
         bail!(

@@ -4,11 +4,11 @@ use crate::{
     Precast,
     args::{BuildArgs, CompileArgs, HttpArgs, RunArgs, ServeArgs},
     cache, compile,
+    device::HostDevice,
     engine::load_engine,
     recorded::check_recorded,
 };
 use artifact::Artifact;
-use codegen_cpu::device::CpuDevice;
 use runtime::{Engine, EngineHandle, EngineOptions};
 use std::{
     path::{Path, PathBuf},
@@ -120,7 +120,7 @@ fn check_address(http: &HttpArgs) -> Result<(), server::ServeError> {
 }
 
 /// Logs how long the parts of the start took.
-fn report_start(engine: &Engine<CpuDevice>) {
+fn report_start(engine: &Engine<HostDevice>) {
     let s = engine.startup();
     let slowest = s.bind.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
     tracing::info!(

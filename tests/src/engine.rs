@@ -1,7 +1,7 @@
 //! Driving an engine without a server.
 
 use artifact::Artifact;
-use codegen_cpu::CpuDevice;
+use cli::HostDevice;
 use runtime::{
     Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, TokenEvent, TokenSink,
 };
@@ -43,7 +43,7 @@ impl TokenSink for Output {
 ///
 /// # Panics
 /// When the artifact does not load.
-pub fn load(artifact: &Artifact, threads: u32) -> Engine<CpuDevice> {
+pub fn load(artifact: &Artifact, threads: u32) -> Engine<HostDevice> {
     let args = cli::EngineArgs { threads: Some(threads), ..Default::default() };
     let options = EngineOptions { max_running_requests: Some(64), ..Default::default() };
     cli::load_engine(artifact, &args, options, false).expect("the artifact loads")

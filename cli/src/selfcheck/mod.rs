@@ -8,7 +8,8 @@ mod values;
 use crate::{
     Precast,
     args::{EngineArgs, SelfcheckArgs},
-    engine::{load_engine, open_device},
+    device,
+    engine::load_engine,
     target::HostTarget,
 };
 use anyhow::{Context, bail};
@@ -42,10 +43,10 @@ pub(crate) fn selfcheck(precast: &Precast, args: &SelfcheckArgs) -> anyhow::Resu
     if !target.has_plain_caches() {
         cases.retain(|case| !case.has_cache());
     }
-    let mut device = String::new();
+    let mut name_of_device = String::new();
     let mut open = || -> anyhow::Result<_> {
-        let opened = open_device(precast, &artifact, &args.engine, false)?;
-        device = hal::Device::name(&opened);
+        let opened = device::open(precast, &artifact, &args.engine, false)?;
+        name_of_device = hal::Device::name(&opened);
         Ok(opened)
     };
     let ops = ops::check(&cases, target.as_target(precast), artifact.root(), &mut open)?;
@@ -71,7 +72,7 @@ pub(crate) fn selfcheck(precast: &Precast, args: &SelfcheckArgs) -> anyhow::Resu
         precast: env!("CARGO_PKG_VERSION"),
         artifact: artifact.manifest().model.name.clone(),
         target: name.clone(),
-        device,
+        device: name_of_device,
         ops,
         buckets,
     };
