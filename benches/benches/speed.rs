@@ -7,8 +7,8 @@
 
 use anyhow::Context;
 use artifact::{Artifact, Manifest};
+use cli::HostDevice;
 use cli::{Command, EngineArgs, load_engine, parse};
-use codegen_cpu::CpuDevice;
 use precast_benches::{
     checkpoint::{Shape, write_random},
     probe::{Peak, median, peak_flops, read_bandwidth},
@@ -129,7 +129,7 @@ fn compile(model: &Path, out: &PathBuf, words: &str) -> anyhow::Result<()> {
 }
 
 fn add(
-    engine: &mut Engine<CpuDevice>,
+    engine: &mut Engine<HostDevice>,
     id: u64,
     prompt: usize,
     tokens: usize,
@@ -150,7 +150,7 @@ fn add(
 }
 
 /// Seconds from a waiting prompt to its first token.
-fn prefill(engine: &mut Engine<CpuDevice>, run: usize) -> anyhow::Result<f64> {
+fn prefill(engine: &mut Engine<HostDevice>, run: usize) -> anyhow::Result<f64> {
     add(engine, run as u64, PROMPT, 1)?;
     let start = Instant::now();
     engine.step()?;
@@ -160,7 +160,7 @@ fn prefill(engine: &mut Engine<CpuDevice>, run: usize) -> anyhow::Result<f64> {
 }
 
 /// Feeds the prompts of `batch` sequences, which then decode together.
-fn start_decoding(engine: &mut Engine<CpuDevice>, batch: usize) -> anyhow::Result<()> {
+fn start_decoding(engine: &mut Engine<HostDevice>, batch: usize) -> anyhow::Result<()> {
     for i in 0..batch {
         // The first decodes between the chunks of the others and ends with the same context.
         add(engine, i as u64, PROMPT, RUNS * STEPS + batch + 2 - i)?;
@@ -170,7 +170,7 @@ fn start_decoding(engine: &mut Engine<CpuDevice>, batch: usize) -> anyhow::Resul
 }
 
 /// Median seconds of a decode step over `batch` sequences.
-fn decode(engine: &mut Engine<CpuDevice>, batch: usize) -> anyhow::Result<f64> {
+fn decode(engine: &mut Engine<HostDevice>, batch: usize) -> anyhow::Result<f64> {
     let mut steps = Vec::new();
     for _ in 0..STEPS {
         let start = Instant::now();

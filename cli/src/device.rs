@@ -24,7 +24,7 @@ const SIMULATOR_VARIABLE: &str = "PRECAST_ASCEND_SIM";
 /// A device of this host.
 pub enum HostDevice {
     /// Its processors.
-    Cpu(CpuDevice),
+    Cpu(Box<CpuDevice>),
     /// An Ascend NPU, or the software device in its place.
     Ascend(Box<AscendDevice>),
 }
@@ -54,7 +54,7 @@ pub(crate) fn open(
         .with_context(|| format!("{root}: this program knows no target `{name}`"))?;
     match (target, args.device) {
         (HostTarget::Cpu, None | Some(DeviceArg::Cpu)) => {
-            cpu(precast, artifact, args, release_weights).map(HostDevice::Cpu)
+            Ok(HostDevice::Cpu(Box::new(cpu(precast, artifact, args, release_weights)?)))
         }
         (HostTarget::Ascend(target), None | Some(DeviceArg::Ascend | DeviceArg::AscendSim)) => {
             let built = target.build_target();
