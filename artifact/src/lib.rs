@@ -25,7 +25,8 @@ pub use manifest::{
 };
 pub use operator::{Element, Operator, Param, TensorParam};
 pub use pipeline::{
-    FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, WeightLayout,
+    FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, StoredType,
+    WeightLayout,
 };
 pub use plan::{BufferRef, Chain, Issue, Phase, Placement, Plan, Port, Scalar, Space, Step};
 pub use read::Artifact;

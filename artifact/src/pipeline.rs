@@ -27,6 +27,9 @@ pub struct PassTarget {
     pub matmul_weight_layout: Layout,
     /// Exceptions from that; the first that applies counts.
     pub layout_rules: Vec<WeightLayout>,
+    /// Element types that weights are converted to when they are stored.
+    #[serde(default)]
+    pub weight_types: Vec<StoredType>,
     /// Rows of gate and up weights that alternate, where there is a kernel for both.
     pub gate_up_block: Option<u64>,
     /// Fused ops and kinds of composites that it has kernels for.
@@ -44,6 +47,19 @@ pub struct WeightLayout {
     pub dtype: Option<DType>,
     /// Layout.
     pub layout: Layout,
+}
+
+/// An element type for some weights.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredType {
+    /// Mnemonic of the product that reads the weight.
+    pub op: String,
+    /// Element type of the rows that it multiplies; `None` for all.
+    pub rows: Option<DType>,
+    /// Element type of the weight.
+    pub from: DType,
+    /// What it is converted to.
+    pub to: DType,
 }
 
 /// How products of floats were quantised.

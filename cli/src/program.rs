@@ -1,7 +1,9 @@
 //! What `inspect` says of how the program came to be.
 
 use crate::report::bytes_text;
-use artifact::{FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, WeightLayout};
+use artifact::{
+    FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StoredType, WeightLayout,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{Display, Write},
@@ -52,8 +54,19 @@ fn steps(functions: &[FunctionEntry]) -> String {
 /// The effective configuration of the pipeline, and the checksum of each pass's source.
 pub(crate) fn passes(pipeline: &Pipeline) -> String {
     let Pipeline { target, quantize, rewrite_limit, passes } = pipeline;
-    let PassTarget { name, matmul_weight_layout, layout_rules, gate_up_block, fused, row_wise } =
-        target;
+    let PassTarget {
+        name,
+        matmul_weight_layout,
+        layout_rules,
+        weight_types,
+        gate_up_block,
+        fused,
+        row_wise,
+    } = target;
+    let stored = |StoredType { op, rows, from, to }: &StoredType| {
+        let rows = rows.map_or(String::new(), |t| format!(" with {t} rows"));
+        format!(" ({to} for {from} of {op}{rows})")
+    };
     let or_none = |n: Option<u64>| n.map_or("none".to_owned(), |n| n.to_string());
     let exception = |WeightLayout { op, dtype, layout }: &WeightLayout| {
         let dtype = dtype.map_or("all".to_owned(), |t| t.to_string());
@@ -61,9 +74,13 @@ pub(crate) fn passes(pipeline: &Pipeline) -> String {
     };
     let list = |ops: &[String]| if ops.is_empty() { "none".to_owned() } else { ops.join(", ") };
     let mut text = format!(
-        "target {name}: weights in {matmul_weight_layout}{}, gate/up block {}\n  fused: {}\n  row by row: {}\n",
+        "target {name}: weights in {matmul_weight_layout}{}{}, gate/up block {}\n  fused: {}\n  row by row: {}\n",
         layout_rules.iter().map(exception).collect::<String>(),
-        or_none(*gate_up_block),
+        weight_types.iter().map(stored).collect::<String>(),
+        match gate_up_block {
+            Some(u64::MAX) => "of all rows".to_owned(),
+            block => or_none(*block),
+        },
         list(fused),
         list(row_wise),
     );

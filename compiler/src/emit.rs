@@ -121,6 +121,15 @@ struct PendingArg {
     bytes: u64,
 }
 
+impl PendingArg {
+    /// The same without its first bytes.
+    fn after(mut self, skipped: u64) -> Self {
+        self.view.offset_bytes += skipped;
+        self.bytes = self.bytes.saturating_sub(skipped);
+        self
+    }
+}
+
 struct PendingCall {
     kernel: String,
     args: Vec<PendingArg>,
@@ -340,11 +349,25 @@ impl Emitter<'_> {
             self.choices.push(Choice { op, calls, why: lowered.why });
         }
         self.files.extend(lowered.files);
-        let scratch: Vec<usize> =
-            lowered.scratch_bytes.iter().map(|&b| self.buffer(b, first, last)).collect();
+        let scratch: Vec<usize> = lowered
+            .scratch_bytes
+            .iter()
+            .enumerate()
+            .map(|(i, &bytes)| {
+                // Needed from the first to the last call that names it.
+                let names = |call: &KernelCall| call.args.iter().any(|a| a.scratch() == Some(i));
+                let begin = lowered.calls.iter().position(names).unwrap_or_default();
+                let end = lowered.calls.iter().rposition(names).unwrap_or_default();
+                self.buffer(bytes, first + begin, first + end)
+            })
+            .collect();
         for &a in &n.args {
             self.touch(scope.views[a.index()].expect("operands have places"), last);
         }
+        let temporary = |i: usize, skipped: u64| {
+            let view = View { base: Base::Arena(scratch[i]), offset_bytes: 0, row_stride: 0 };
+            PendingArg { view, bytes: lowered.scratch_bytes[i] }.after(skipped)
+        };
         for call in lowered.calls {
             let args = call
                 .args
@@ -352,19 +375,17 @@ impl Emitter<'_> {
                 .map(|arg| match *arg {
                     Arg::Operand(i) => scope.pending(n.args[i]),
                     Arg::Result(i) => scope.pending(n.outs[i]),
-                    Arg::Scratch(i) => PendingArg {
-                        view: View {
-                            base: Base::Arena(scratch[i]),
-                            offset_bytes: 0,
-                            row_stride: 0,
-                        },
-                        bytes: lowered.scratch_bytes[i],
-                    },
+                    Arg::Scratch(i) => temporary(i, 0),
+                    Arg::OperandFrom(i, skipped) => scope.pending(n.args[i]).after(skipped),
+                    Arg::ResultFrom(i, skipped) => scope.pending(n.outs[i]).after(skipped),
+                    Arg::ScratchFrom(i, skipped) => temporary(i, skipped),
                 })
                 .collect();
             let is_written = |arg: &Arg| match *arg {
-                Arg::Operand(i) => n.op.writes().iter().any(|&(state, _)| state == i),
-                Arg::Result(_) | Arg::Scratch(_) => true,
+                Arg::Operand(i) | Arg::OperandFrom(i, _) => {
+                    n.op.writes().iter().any(|&(state, _)| state == i)
+                }
+                _ => true,
             };
             let writes = call.args.iter().map(is_written).collect();
             let KernelCall { kernel, scalars, operator, blocks, .. } = call;

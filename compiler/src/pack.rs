@@ -208,15 +208,21 @@ fn nibble_group(dense: &[u8]) -> [u8; 4] {
     (spread(nibbles & 0xffff) | spread(nibbles >> 16) << 4).to_le_bytes()
 }
 
+/// Bytes of a row of a fractal: as many elements as fill them, 64 of 4 bits.
+const FRACTAL_ROW_BYTES: usize = 32;
+
+/// Row-major `rows x cols` into fractals. See [`Nz`] for the arrangement; the loop moves rows of
+/// fractals, and the tests hold it to the documented formula.
 fn pack_nz(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u8>) {
-    let layout = Nz::new(rows, cols, dtype);
-    let size = dtype.bytes_for(1) as usize;
-    out.resize(layout.padded_len() as usize * size, 0);
-    for r in 0..rows {
-        for c in 0..cols {
-            let from = (r * cols + c) as usize * size;
-            let to = layout.offset(r, c) as usize * size;
-            out[to..to + size].copy_from_slice(&dense[from..from + size]);
+    let row_bytes = dtype.bytes_for(cols) as usize;
+    out.resize(dtype.bytes_for(Nz::new(rows, cols, dtype).padded_len()) as usize, 0);
+    let column_bytes = rows.next_multiple_of(16) as usize * FRACTAL_ROW_BYTES;
+    for (column, target) in out.chunks_exact_mut(column_bytes).enumerate() {
+        let places = target.chunks_exact_mut(FRACTAL_ROW_BYTES);
+        for (place, row) in places.zip(dense.chunks_exact(row_bytes)) {
+            let start = column * FRACTAL_ROW_BYTES;
+            let part = &row[start..row_bytes.min(start + FRACTAL_ROW_BYTES)];
+            place[..part.len()].copy_from_slice(part);
         }
     }
 }
@@ -248,6 +254,44 @@ mod tests {
                 for r in 0..rows {
                     for c in 0..cols {
                         sources[layout.offset(r, c) as usize] = Some(r * cols + c);
+                    }
+                }
+                for (to, from) in sources.into_iter().enumerate() {
+                    let found = element(&packed, to as u64, dtype);
+                    let expected = from.map_or(vec![0; found.len()], |i| element(&dense, i, dtype));
+                    assert_eq!(found, expected, "{dtype} {rows}x{cols}, place {to}");
+                }
+            }
+        }
+    }
+
+    /// Place of element `(h, w)` of a matrix of `height` rows, from the documentation of the format:
+    /// `((w / C0) * ceil(height / 16) + h / 16) * 16 * C0 + (h % 16) * C0 + w % C0`.
+    fn fractal_place(height: u64, h: u64, w: u64, dtype: DType) -> u64 {
+        let c0 = match dtype {
+            DType::F32 => 8,
+            DType::BF16 => 16,
+            DType::I8 => 32,
+            _ => 64,
+        };
+        ((w / c0) * height.div_ceil(16) + h / 16) * 16 * c0 + (h % 16) * c0 + w % c0
+    }
+
+    #[test]
+    fn fractals_are_packed_as_the_format_is_documented() {
+        for dtype in [DType::F32, DType::BF16, DType::I8, DType::I4] {
+            for (rows, cols) in [(1u64, 2u64), (16, 64), (17, 66), (40, 200), (96, 32)] {
+                let dense: Vec<u8> =
+                    (0..dtype.bytes_for(rows * cols)).map(|i| (i * 37 % 251 + 1) as u8).collect();
+                let mut packed = Vec::new();
+                pack_nz(&dense, rows, cols, dtype, &mut packed);
+                let len = dtype.bytes_for(Nz::new(rows, cols, dtype).padded_len());
+                assert_eq!(packed.len() as u64, len, "{dtype} {rows}x{cols}");
+                let mut sources = vec![None; (len * 8 / dtype.bits()) as usize];
+                for h in 0..rows {
+                    for w in 0..cols {
+                        let place = fractal_place(rows, h, w, dtype);
+                        sources[place as usize] = Some(h * cols + w);
                     }
                 }
                 for (to, from) in sources.into_iter().enumerate() {
@@ -320,6 +364,59 @@ mod tests {
                 expected.extend(packed);
             }
             assert!(bytes == expected, "{dtype}");
+        }
+    }
+
+    /// Experts stand one after another, each in fractals of its own: `[E,K/C0,N/16,16,C0]`.
+    #[test]
+    fn every_slice_of_a_stack_has_its_own_fractals() {
+        for (name, dtype) in [("brain", DType::BF16), ("bytes", DType::I8), ("nibbles", DType::I4)]
+        {
+            let (entry, bytes) = written(&format!(
+                "func @{name}() {{
+  weight %a : {dtype}[40,70]
+  weight %bb : {dtype}[40,70]
+  %s = stack %a, %bb : {dtype}[2,40,70]
+  %p = relayout %s {{layout = nz}} : {dtype}[2,40,70] nz
+  return %p
+}}
+"
+            ));
+            assert_eq!((entry.bytes, entry.dims), (bytes.len() as u64, vec![2, 40, 70]));
+            let slice = Nz::new(40, 70, dtype).padded_len();
+            for (index, source) in ["a", "bb"].into_iter().enumerate() {
+                let mut dense = vec![0; dtype.bytes_for(40 * 70) as usize];
+                Counting.read(source, 0, &mut dense).unwrap();
+                for (h, w) in [(0u64, 0u64), (15, 69), (16, 1), (39, 64), (20, 33)] {
+                    let place = index as u64 * slice + fractal_place(40, h, w, dtype);
+                    let expected = element(&dense, h * 70 + w, dtype);
+                    assert_eq!(element(&bytes, place, dtype), expected, "{dtype} {source} {h},{w}");
+                }
+            }
+        }
+    }
+
+    /// Codes of 4 bits become bytes with the same numbers.
+    #[test]
+    fn widened_codes_keep_their_numbers() {
+        let text = |to: &str, name: &str| {
+            format!(
+                "func @{name}() {{
+  weight %a : i4[40,70]
+  %w = cast %a {{to = {to}}} : {to}[40,70]
+  %p = relayout %w {{layout = nz}} : {to}[40,70] nz
+  return %p
+}}
+"
+            )
+        };
+        let (_, bytes) = written(&text("i8", "widened"));
+        let mut dense = vec![0; 40 * 35];
+        Counting.read("a", 0, &mut dense).unwrap();
+        for (h, w) in [(0u64, 0u64), (17, 33), (39, 69)] {
+            let nibble = element(&dense, h * 70 + w, DType::I4)[0];
+            let place = fractal_place(40, h, w, DType::I8);
+            assert_eq!(bytes[place as usize] as i8, (nibble << 4) as i8 >> 4, "{h},{w}");
         }
     }
 

@@ -2,11 +2,11 @@
 
 use crate::{Buckets, CompileError, Options, Target};
 use artifact::{
-    FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, WeightLayout,
-    checksum,
+    FunctionEntry, PassEntry, PassTarget, Pipeline, QuantizedProducts, StepCosts, StoredType,
+    WeightLayout, checksum,
 };
 use ir::{Bindings, Func, Module, Symbol};
-use passes::{LayoutRule, Report, TargetInfo};
+use passes::{LayoutRule, Report, TargetInfo, WeightType};
 
 /// The pass that quantises products.
 const QUANTIZE: &str = "quantize-matmuls";
@@ -65,15 +65,18 @@ fn pipeline(report: &Report, options: &Options, info: TargetInfo) -> Pipeline {
         name,
         matmul_weight_layout,
         layout_rules,
+        weight_types,
         gate_up_block,
         fused_ops,
         row_wise_ops,
     } = info;
     let rule = |LayoutRule { op, dtype, layout }| WeightLayout { op, dtype, layout };
+    let stored = |WeightType { op, rows, from, to }: WeightType| StoredType { op, rows, from, to };
     let target = PassTarget {
         name,
         matmul_weight_layout,
         layout_rules: layout_rules.into_iter().map(rule).collect(),
+        weight_types: weight_types.into_iter().map(stored).collect(),
         gate_up_block,
         fused: fused_ops,
         row_wise: row_wise_ops,

@@ -24,6 +24,12 @@ pub enum Arg {
     Result(usize),
     /// Entry of [`Lowered::scratch_bytes`].
     Scratch(usize),
+    /// Operand of the op from this byte on.
+    OperandFrom(usize, u64),
+    /// Result of the op from this byte on.
+    ResultFrom(usize, u64),
+    /// Entry of [`Lowered::scratch_bytes`] from this byte on.
+    ScratchFrom(usize, u64),
 }
 
 /// One kernel call.
@@ -148,6 +154,28 @@ pub trait Target {
         operands: &[Operand],
         results: &[Operand],
     ) -> Result<Lowered, LowerError>;
+}
+
+impl Arg {
+    /// The same buffer without its first `skipped` bytes.
+    pub fn after(self, skipped: u64) -> Self {
+        match self {
+            Arg::Operand(i) => Arg::OperandFrom(i, skipped),
+            Arg::Result(i) => Arg::ResultFrom(i, skipped),
+            Arg::Scratch(i) => Arg::ScratchFrom(i, skipped),
+            Arg::OperandFrom(i, before) => Arg::OperandFrom(i, before + skipped),
+            Arg::ResultFrom(i, before) => Arg::ResultFrom(i, before + skipped),
+            Arg::ScratchFrom(i, before) => Arg::ScratchFrom(i, before + skipped),
+        }
+    }
+
+    /// The temporary buffer that it is, or a part of.
+    pub fn scratch(&self) -> Option<usize> {
+        match *self {
+            Arg::Scratch(i) | Arg::ScratchFrom(i, _) => Some(i),
+            _ => None,
+        }
+    }
 }
 
 impl Operand {

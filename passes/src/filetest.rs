@@ -23,8 +23,8 @@
 //! compared.
 
 use crate::{
-    Catalog, LayoutRule, Options, Quantize, TargetInfo, check_numerics, numeric_distance,
-    sample_bindings,
+    Catalog, LayoutRule, Options, Quantize, TargetInfo, WHOLE, WeightType, check_numerics,
+    numeric_distance, sample_bindings,
 };
 use ir::{Bindings, DType, Layout, Module, Symbol, text};
 use std::{
@@ -56,6 +56,7 @@ fn target(name: &str, kinds: &[&str]) -> Result<TargetInfo, String> {
             name: "bare".into(),
             matmul_weight_layout: Layout::Nd,
             layout_rules: Vec::new(),
+            weight_types: Vec::new(),
             gate_up_block: None,
             fused_ops: Vec::new(),
             row_wise_ops: Vec::new(),
@@ -70,6 +71,22 @@ fn target(name: &str, kinds: &[&str]) -> Result<TargetInfo, String> {
                     nd("head_matmul", None),
                     nd("quant_matmul", Some(DType::F32)),
                 ],
+                ..everything
+            })
+        }
+        // Fractals, bf16 beside bf16, codes of 8 bits, and gate and up one after the other.
+        "converting" => {
+            let rule = |op: &str, rows, from, to| {
+                let (op, rows) = (op.to_owned(), Some(rows));
+                WeightType { op, rows, from, to }
+            };
+            Ok(TargetInfo {
+                matmul_weight_layout: Layout::Nz,
+                weight_types: vec![
+                    rule("matmul", DType::BF16, DType::F32, DType::BF16),
+                    rule("quant_matmul", DType::I8, DType::I4, DType::I8),
+                ],
+                gate_up_block: Some(WHOLE),
                 ..everything
             })
         }

@@ -41,4 +41,4 @@ pub use rewrite::{Context, Decline, NearMiss, Region, Replacement, Rewrite};
 pub use sources::sources;
 pub use specialise::{SpecialiseError, specialise};
 pub use summary::{LayerKind, OpCounts, activation_bytes, count_ops, layer_kinds, op_label};
-pub use target::{LayoutRule, ROW_WISE_OPS, TargetInfo};
+pub use target::{LayoutRule, ROW_WISE_OPS, TargetInfo, WHOLE, WeightType};

@@ -76,7 +76,7 @@ fn weight_layouts(func: &Func, target: &TargetInfo) -> Vec<VerifyError> {
         let constant = weights.iter().all(|&w| func.is_const(w));
         weights.into_iter().filter_map(move |w| {
             let ty = &func.values[w].ty;
-            let wanted = target.layout_of(&node.op, ty.dtype);
+            let wanted = target.layout_of(&node.op, ty);
             (constant && ty.layout != wanted).then_some((w, wanted))
         })
     };

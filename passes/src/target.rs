@@ -1,6 +1,6 @@
 //! What passes may know of a target.
 
-use ir::Op;
+use ir::{Op, TensorType};
 use tensor::{DType, Layout};
 
 /// Facts about a target that decide whether a rewrite pays.
@@ -13,14 +13,34 @@ pub struct TargetInfo {
     pub matmul_weight_layout: Layout,
     /// Exceptions from that; the first that applies counts.
     pub layout_rules: Vec<LayoutRule>,
-    /// Rows of gate and up weights that alternate in a fused gate/up matrix product; `None` when
-    /// there is no such kernel.
+    /// Element types that weights are converted to when they are stored; the first that applies
+    /// counts.
+    pub weight_types: Vec<WeightType>,
+    /// Rows of gate and up weights that alternate in a fused gate/up matrix product, or [`WHOLE`];
+    /// `None` when there is no such kernel.
     pub gate_up_block: Option<u64>,
     /// Fused ops it has kernels for, by mnemonic.
     pub fused_ops: Vec<String>,
     /// Ops that it runs row by row, several of them on one row after another: see
     /// [`ir::Op::row_wise`]. By mnemonic.
     pub row_wise_ops: Vec<String>,
+}
+
+/// As [`TargetInfo::gate_up_block`]: all rows of the gate come before all rows of the up projection.
+/// The join then pays by itself, whatever type the product has.
+pub const WHOLE: u64 = u64::MAX;
+
+/// An element type for some weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WeightType {
+    /// Mnemonic of the product that reads the weight.
+    pub op: String,
+    /// Element type of the rows that it multiplies; `None` for all.
+    pub rows: Option<DType>,
+    /// Element type of the weight.
+    pub from: DType,
+    /// What it is converted to.
+    pub to: DType,
 }
 
 /// A layout for some weights.
@@ -92,16 +112,31 @@ impl TargetInfo {
             name: "everything".to_owned(),
             matmul_weight_layout: Layout::Panels,
             layout_rules: Vec::new(),
+            weight_types: Vec::new(),
             gate_up_block: Some(2),
             fused_ops: fused.map(str::to_owned).to_vec(),
             row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
         }
     }
 
-    /// What `op` reads a weight, or the scales of one, of element type `dtype` in.
-    pub fn layout_of(&self, op: &Op, dtype: DType) -> Layout {
-        let applies = |r: &&LayoutRule| r.op == op.mnemonic() && r.dtype.is_none_or(|t| t == dtype);
-        self.layout_rules.iter().find(applies).map_or(self.matmul_weight_layout, |r| r.layout)
+    /// What `op` reads a weight, or the scales of one, of this type in. A matrix of one row or one
+    /// column has no fractals.
+    pub fn layout_of(&self, op: &Op, ty: &TensorType) -> Layout {
+        let applies =
+            |r: &&LayoutRule| r.op == op.mnemonic() && r.dtype.is_none_or(|t| t == ty.dtype);
+        let rule = self.layout_rules.iter().find(applies);
+        let layout = rule.map_or(self.matmul_weight_layout, |r| r.layout);
+        let is_vector = ty.dims.iter().rev().take(2).any(|d| d.as_const() == Some(1));
+        if layout == Layout::Nz && is_vector { Layout::Nd } else { layout }
+    }
+
+    /// The element type that `op`, which multiplies rows of type `rows`, reads a weight of type `dtype`
+    /// in.
+    pub fn weight_type_of(&self, op: &Op, rows: DType, dtype: DType) -> DType {
+        let applies = |r: &&WeightType| {
+            r.op == op.mnemonic() && r.rows.is_none_or(|t| t == rows) && r.from == dtype
+        };
+        self.weight_types.iter().find(applies).map_or(dtype, |r| r.to)
     }
 
     /// Whether it runs `op` row by row together with others.

@@ -255,6 +255,7 @@ fn bare() -> TargetInfo {
         name: "bare".to_owned(),
         matmul_weight_layout: Layout::Nd,
         layout_rules: Vec::new(),
+        weight_types: Vec::new(),
         gate_up_block: None,
         fused_ops: Vec::new(),
         row_wise_ops: Vec::new(),

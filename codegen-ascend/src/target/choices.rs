@@ -1,7 +1,10 @@
 //! Which computations there are for each op, best first, and why they stand in that order.
 
-use super::{collective, dense, quant};
-use crate::{chip::Chip, kernels::Declined};
+use super::{collective, dense, grouped, moe, quant, sparse};
+use crate::{
+    chip::Chip,
+    kernels::{Declined, experts, paged},
+};
 use compiler::{LowerError, Lowered, Operand};
 use ir::Op;
 
@@ -33,15 +36,59 @@ const HEAD_MATMUL: &[Choice] = &[choice(
     dense::head_matmul,
     "one product for each head, on views with heads first",
 )];
-const QUANT_MATMUL: &[Choice] = &[choice(
-    "QuantMatmulWeightNz",
-    quant::quant_matmul,
-    "multiplies, scales rows and outputs and rounds in one call",
+const QUANT_MATMUL: &[Choice] = &[
+    choice(
+        "QuantMatmulWeightNz",
+        quant::quant_matmul,
+        "multiplies, scales rows and outputs and rounds in one call",
+    ),
+    choice(
+        "QuantMatmulWeightNz to i32",
+        quant::quant_matmul_sums,
+        "gives exact sums, which a kernel of ours scales in f32",
+    ),
+];
+const STATIC_MATMUL: &[Choice] = &[
+    choice(
+        "QuantMatmulWeightNz",
+        quant::static_matmul,
+        "multiplies, adds the bias, scales and rounds in one call",
+    ),
+    choice(
+        "QuantMatmulWeightNz to i32",
+        quant::static_matmul_sums,
+        "gives exact sums, which a kernel of ours scales in f32",
+    ),
+];
+const MOE: &[Choice] = &[choice(
+    "routing operators",
+    moe::moe,
+    "rows are put in the order of experts once for all products, and summed from there",
 )];
-const STATIC_MATMUL: &[Choice] = &[choice(
-    "QuantMatmulWeightNz",
-    quant::static_matmul,
-    "multiplies, adds the bias, scales and rounds in one call",
+const GROUPED: &[Choice] = &[choice(
+    "grouped product",
+    grouped::by_pairs,
+    "one product for all experts, which reads how many rows each has in device memory",
+)];
+const EXPERT_GROUPS: &[Choice] =
+    &[choice("kernel", experts::lower, "no library operator gives the order of pairs alone")];
+const ATTENTION: &[Choice] = &[choice(
+    "kernel",
+    paged::lower,
+    "attention of the library takes lengths on the host, which a recorded step cannot change",
+)];
+const SPARSE_ATTENTION: &[Choice] = &[
+    choice(
+        "SparseFlashAttention",
+        sparse::sparse_attention,
+        "reads selected places of a paged memory with lengths in device memory",
+    ),
+    choice("kernel", paged::lower, "takes any sizes and chunks of prompts"),
+];
+const SELECT_KEYS: &[Choice] = &[choice(
+    "LightningIndexer",
+    sparse::select_keys,
+    "scores and selects keys of a paged memory with lengths in device memory",
 )];
 const COLLECTIVE: &[Choice] =
     &[choice("memcpy", collective::of_one_rank, "plans are for one device")];
@@ -53,6 +100,12 @@ fn choices(op: &Op) -> &'static [Choice] {
         "head_matmul" => HEAD_MATMUL,
         "quant_matmul" => QUANT_MATMUL,
         "static_matmul" => STATIC_MATMUL,
+        "grouped_matmul" | "grouped_quant_matmul" => GROUPED,
+        "expert_groups" => EXPERT_GROUPS,
+        "moe" => MOE,
+        "attention" | "sink_attention" | "latent_attention" => ATTENTION,
+        "sparse_latent_attention" => SPARSE_ATTENTION,
+        "select_keys" => SELECT_KEYS,
         "all_reduce" | "all_gather" => COLLECTIVE,
         _ => &[],
     }

@@ -1,7 +1,5 @@
 //! Calls of library operators, and sequences of calls, under construction.
 
-#![allow(dead_code, reason = "lists are for grouped products")]
-
 use crate::kernels::Declined;
 use artifact::{Element, Operator, Param, TensorParam};
 use compiler::{Arg, KernelCall, Lowered, Operand};
@@ -19,12 +17,6 @@ impl Tensor {
     /// A dense tensor.
     pub(super) fn dense(arg: Arg, dtype: DType, dims: &[u64]) -> Self {
         Self { arg, param: TensorParam::dense(0, dtype, dims) }
-    }
-
-    /// A dense tensor of an element type that only operators have.
-    pub(super) fn of_element(arg: Arg, element: Element, dims: &[u64]) -> Self {
-        let row = dims.iter().skip(1).product();
-        Self { arg, param: TensorParam::strided(0, element, dims, row) }
     }
 
     /// An operand as it lies.
@@ -149,14 +141,6 @@ impl Library {
         self
     }
 
-    /// A list of one tensor that may be left out.
-    pub(super) fn optional_list(self, tensor: Option<Tensor>) -> Self {
-        match tensor {
-            Some(tensor) => self.list(tensor),
-            None => self.absent(1),
-        }
-    }
-
     /// `count` optional parameters that are left out.
     pub(super) fn absent(mut self, count: usize) -> Self {
         self.params.extend(std::iter::repeat_n(Param::Absent, count));
@@ -186,6 +170,12 @@ impl Library {
     /// A list of whole numbers.
     pub(super) fn int_list(mut self, values: &[i64]) -> Self {
         self.params.push(Param::Ints(values.to_vec()));
+        self
+    }
+
+    /// A number object.
+    pub(super) fn scalar(mut self, element: Element, value: f64) -> Self {
+        self.params.push(Param::Scalar(element, value));
         self
     }
 
@@ -259,6 +249,13 @@ impl Sequence {
         self.lowered.calls.push(call.call());
     }
 
+    /// Calls whose buffers are already those of this sequence.
+    pub(super) fn append(&mut self, inner: Lowered) {
+        debug_assert!(inner.scratch_bytes.is_empty(), "temporary buffers would be mixed up");
+        self.lowered.calls.extend(inner.calls);
+        self.lowered.files.extend(inner.files);
+    }
+
     /// The calls of `inner`, whose operands and results are these buffers.
     pub(super) fn include(&mut self, inner: Lowered, operands: &[Arg], results: &[Arg]) {
         let first = self.lowered.scratch_bytes.len();
@@ -267,6 +264,9 @@ impl Sequence {
             Arg::Operand(i) => operands[i],
             Arg::Result(i) => results[i],
             Arg::Scratch(i) => Arg::Scratch(first + i),
+            Arg::OperandFrom(i, skipped) => operands[i].after(skipped),
+            Arg::ResultFrom(i, skipped) => results[i].after(skipped),
+            Arg::ScratchFrom(i, skipped) => Arg::ScratchFrom(first + i, skipped),
         };
         for mut call in inner.calls {
             call.args = call.args.into_iter().map(place).collect();

@@ -3,9 +3,13 @@
 mod choices;
 mod collective;
 mod dense;
+mod dequantize;
+mod grouped;
 mod library;
+mod moe;
 mod quant;
 mod sources;
+mod sparse;
 
 pub use library::conforms;
 
@@ -13,7 +17,7 @@ use crate::chip::Chip;
 use artifact::BuildTarget;
 use compiler::{KernelFile, LowerError, Lowered, Operand, Streams, Target};
 use ir::{DType, Layout, Op};
-use passes::{LayoutRule, TargetInfo};
+use passes::{LayoutRule, ROW_WISE_OPS, TargetInfo, WHOLE, WeightType};
 
 /// Tokens in a KV block: the size that the attention operators of the library are tuned for.
 pub const KV_BLOCK_TOKENS: u32 = 128;
@@ -36,6 +40,18 @@ impl AscendTarget {
     }
 }
 
+/// Fused ops and kinds of composites that there are kernels or operators for.
+const FUSED: [&str; 8] = [
+    "add_rms_norm",
+    "silu_mul",
+    "silu_mul_pairs",
+    "swiglu_clamped_pairs",
+    "mla_preprocess",
+    "moe",
+    "rows",
+    "qk_rope_write",
+];
+
 /// The layouts that differ from fractals, and why.
 fn layout_rules() -> Vec<LayoutRule> {
     let nd = |op: &str, dtype| LayoutRule { op: op.into(), dtype, layout: Layout::Nd };
@@ -57,15 +73,31 @@ fn layout_rules() -> Vec<LayoutRule> {
     rules
 }
 
+/// Weights that no product takes as they are. Beside rows in bf16 a matrix is bf16: there are no
+/// products of other floats, and values of codes in f32 would take twice the memory. Codes of 4 bits
+/// are widened, which is exact.
+fn weight_types() -> Vec<WeightType> {
+    let rule = |op: &str, rows, from, to| WeightType { op: op.into(), rows: Some(rows), from, to };
+    let floats = ["matmul", "head_matmul", "grouped_matmul"]
+        .map(|op| rule(op, DType::BF16, DType::F32, DType::BF16));
+    let codes = ["quant_matmul", "grouped_quant_matmul"]
+        .map(|op| rule(op, DType::I8, DType::I4, DType::I8));
+    let widened = ["matmul", "head_matmul", "grouped_matmul"]
+        .map(|op| rule(op, DType::F32, DType::BF16, DType::F32));
+    floats.into_iter().chain(codes).chain(widened).collect()
+}
+
 impl Target for AscendTarget {
     fn info(&self) -> TargetInfo {
         TargetInfo {
             name: self.chip.target.to_owned(),
             matmul_weight_layout: Layout::Nz,
             layout_rules: layout_rules(),
-            gate_up_block: None,
-            fused_ops: Vec::new(),
-            row_wise_ops: Vec::new(),
+            weight_types: weight_types(),
+            // The order in which the activations of the library take gate and up.
+            gate_up_block: Some(WHOLE),
+            fused_ops: FUSED.map(str::to_owned).to_vec(),
+            row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
         }
     }
 
@@ -130,6 +162,9 @@ impl Target for AscendTarget {
     }
 }
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod kernel_tests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests;

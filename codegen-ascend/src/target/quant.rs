@@ -1,6 +1,9 @@
 //! Products of integers.
 
-use super::library::{Library, Tensor, decline, ensure, one};
+use super::{
+    dequantize::Dequantize,
+    library::{Library, Sequence, Tensor, decline, ensure, one},
+};
 use crate::{chip::Chip, kernels::Declined};
 use compiler::{Arg, Lowered, Operand};
 use ir::{DType, Layout, Op};
@@ -12,27 +15,72 @@ pub(super) fn quant_matmul(
     results: &[Operand],
     _: &Chip,
 ) -> Result<Lowered, Declined> {
-    let Op::QuantMatmul { group, out } = *op else { return decline("it is no quantised product") };
-    let [x, x_scale, weight, weight_scale] = operands else {
-        return decline("it has other operands");
-    };
-    integers(x, weight)?;
-    let (outputs, inputs) = (weight.dim(0), weight.dim(1));
-    ensure(group >= inputs, || format!("scales are for groups of {group} of {inputs} inputs"))?;
+    let (out, dynamic) = Dynamic::of(op, operands)?;
     ensure(out == DType::BF16, || format!("the operator scales to bf16, not to {out}"))?;
-    let rows = rows_of(x);
-    ensure(dense(x_scale), || "scales of rows lie apart".to_owned())?;
-    let call = multiply(
-        Tensor::rows(Arg::Operand(0), x)?,
-        Tensor::weight(Arg::Operand(2), weight),
-        Scales {
-            rows: Some(Tensor::dense(Arg::Operand(1), x_scale.ty.dtype, &[rows])),
-            outputs: Tensor::dense(Arg::Operand(3), weight_scale.ty.dtype, &[outputs]),
-            bias: None,
-        },
-        Tensor::rows(Arg::Result(0), &results[0])?,
-    );
-    Ok(one(call, ""))
+    let scales = Scales {
+        rows: Some(Tensor::dense(Arg::Operand(1), DType::F32, &[dynamic.rows])),
+        outputs: Tensor::dense(Arg::Operand(3), DType::F32, &[dynamic.outputs]),
+        bias: None,
+    };
+    let weight = Tensor::weight(Arg::Operand(2), &operands[2]);
+    let y = Tensor::rows(Arg::Result(0), &results[0])?;
+    Ok(one(multiply(Tensor::rows(Arg::Operand(0), &operands[0])?, weight, scales, y), ""))
+}
+
+/// `quant_matmul` as sums of integers that a kernel of ours scales.
+pub(super) fn quant_matmul_sums(
+    op: &Op,
+    operands: &[Operand],
+    results: &[Operand],
+    chip: &Chip,
+) -> Result<Lowered, Declined> {
+    let (dtype, Dynamic { rows, outputs }) = Dynamic::of(op, operands)?;
+    ensure(dense(&results[0]), || "the rows of the result lie apart".to_owned())?;
+    let mut calls = Sequence::default();
+    let sums = calls.temporary(DType::I32, &[rows, outputs]);
+    let scales = Scales {
+        rows: None,
+        outputs: Tensor::dense(Arg::Operand(3), DType::F32, &[outputs]),
+        bias: None,
+    };
+    let weight = Tensor::weight(Arg::Operand(2), &operands[2]);
+    let y = Tensor::dense(sums, DType::I32, &[rows, outputs]);
+    calls.call(multiply(Tensor::rows(Arg::Operand(0), &operands[0])?, weight, scales, y));
+    let scaled = Dequantize {
+        sums,
+        row_scale: Some(Arg::Operand(1)),
+        weight_scale: Arg::Operand(3),
+        groups: None,
+        out: Arg::Result(0),
+        rows,
+        width: outputs,
+        dtype,
+    };
+    calls.append(scaled.lower(chip)?);
+    Ok(calls.finish(""))
+}
+
+/// The sizes of a `quant_matmul` whose weight has one scale for each output.
+struct Dynamic {
+    rows: u64,
+    outputs: u64,
+}
+
+impl Dynamic {
+    fn of(op: &Op, operands: &[Operand]) -> Result<(DType, Self), Declined> {
+        let Op::QuantMatmul { group, out } = *op else {
+            return decline("it is no quantised product");
+        };
+        let [x, x_scale, weight, weight_scale] = operands else {
+            return decline("it has other operands");
+        };
+        integers(x, weight)?;
+        let (outputs, inputs) = (weight.dim(0), weight.dim(1));
+        ensure(group >= inputs, || format!("scales are for groups of {group} of {inputs} inputs"))?;
+        ensure(dense(x_scale), || "scales of rows lie apart".to_owned())?;
+        ensure(weight_scale.ty.layout == Layout::Nd, || "scales are no vector".to_owned())?;
+        Ok((out, Self { rows: rows_of(x), outputs }))
+    }
 }
 
 /// `static_matmul`, whose bias and scale the operator takes as they are.
@@ -43,20 +91,47 @@ pub(super) fn static_matmul(
     _: &Chip,
 ) -> Result<Lowered, Declined> {
     let Op::StaticMatmul { out } = *op else { return decline("it is no static product") };
+    ensure(out == DType::BF16, || format!("the operator scales to bf16, not to {out}"))?;
+    Ok(one(static_product(operands, Tensor::rows(Arg::Result(0), &results[0])?)?, ""))
+}
+
+/// `static_matmul` as sums of integers, the bias included, that a kernel of ours scales.
+pub(super) fn static_matmul_sums(
+    op: &Op,
+    operands: &[Operand],
+    results: &[Operand],
+    chip: &Chip,
+) -> Result<Lowered, Declined> {
+    let Op::StaticMatmul { out: dtype } = *op else { return decline("it is no static product") };
+    ensure(dense(&results[0]), || "the rows of the result lie apart".to_owned())?;
+    let (rows, outputs) = (rows_of(&operands[0]), operands[1].dim(0));
+    let mut calls = Sequence::default();
+    let sums = calls.temporary(DType::I32, &[rows, outputs]);
+    calls.call(static_product(operands, Tensor::dense(sums, DType::I32, &[rows, outputs]))?);
+    let scaled = Dequantize {
+        sums,
+        row_scale: None,
+        weight_scale: Arg::Operand(3),
+        groups: None,
+        out: Arg::Result(0),
+        rows,
+        width: outputs,
+        dtype,
+    };
+    calls.append(scaled.lower(chip)?);
+    Ok(calls.finish(""))
+}
+
+fn static_product(operands: &[Operand], out: Tensor) -> Result<Library, Declined> {
     let [x, weight, bias, scale] = operands else { return decline("it has other operands") };
     integers(x, weight)?;
-    ensure(out == DType::BF16, || format!("the operator scales to bf16, not to {out}"))?;
-    let call = multiply(
-        Tensor::rows(Arg::Operand(0), x)?,
-        Tensor::weight(Arg::Operand(1), weight),
-        Scales {
-            rows: None,
-            outputs: Tensor::of(Arg::Operand(3), scale),
-            bias: Some(Tensor::of(Arg::Operand(2), bias)),
-        },
-        Tensor::rows(Arg::Result(0), &results[0])?,
-    );
-    Ok(one(call, ""))
+    let scales = Scales {
+        rows: None,
+        outputs: Tensor::of(Arg::Operand(3), scale),
+        bias: Some(Tensor::of(Arg::Operand(2), bias)),
+    };
+    let weight = Tensor::weight(Arg::Operand(1), weight);
+    Ok(multiply(Tensor::rows(Arg::Operand(0), x)?, weight, scales, out))
 }
 
 /// Both sides int8, the weight in fractals.

@@ -4,11 +4,17 @@ use super::*;
 use artifact::Param;
 use ir::{Dim, TensorType};
 
-fn target() -> AscendTarget {
+pub(super) fn target() -> AscendTarget {
     AscendTarget::new(crate::chip::chip("ascend910_93").unwrap())
 }
 
+/// `bf16[3,64]`, with a layout behind it, or `state` before it.
 fn operand(text: &str) -> Operand {
+    if let Some(text) = text.strip_prefix("state ") {
+        let mut operand = operand(text);
+        operand.ty.storage = ir::Storage::State;
+        return operand;
+    }
     let (dtype, rest) = text.split_once('[').unwrap();
     let (list, layout) = rest.split_once(']').unwrap();
     let dims = list.split(',').map(|d| Dim::Const(d.parse().unwrap()));
@@ -89,6 +95,75 @@ fn static_products_hand_over_bias_and_scale() {
 }
 
 #[test]
+fn sums_of_integers_are_scaled_by_a_kernel_where_the_operator_does_not() {
+    let op = Op::QuantMatmul { group: 64, out: DType::F32 };
+    let operands = ["i8[3,64]", "f32[3,1]", "i8[48,64]nz", "f32[48,1]"];
+    let lowered = lower(&op, &operands).unwrap();
+    assert_eq!(kernels(&lowered)[0], "aclnnQuantMatmulWeightNz");
+    assert_eq!(lowered.calls[1].args.len(), 4, "sums, both scales, result");
+    assert_eq!(tensor(&lowered, 0, 3).element, artifact::Element::Of(DType::I32));
+    let source = &lowered.files[0].text;
+    assert!(source.contains("GM_ADDR sums, GM_ADDR rowScale, GM_ADDR weightScale, GM_ADDR out"));
+    assert!(source.contains("WIDTH = 48;") && !source.contains('@'), "{source}");
+    let error = lower(
+        &Op::QuantMatmul { group: 32, out: DType::BF16 },
+        &["i8[3,64]", "f32[3,1]", "i8[48,64]nz", "f32[48,2]"],
+    );
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("scales are for groups of 32 of 64 inputs"), "{text}");
+}
+
+#[test]
+fn grouped_products_read_their_groups_from_the_device() {
+    let op = Op::GroupedMatmul { out: DType::BF16 };
+    let operands = ["bf16[3,64]", "i32[3,2]", "i32[5]", "bf16[4,48,64]nz"];
+    let lowered = lower(&op, &operands).unwrap();
+    assert_eq!(kernels(&lowered)[1], "aclnnGroupedMatmulWeightNz");
+    let (x, weight, list) =
+        (tensor(&lowered, 1, 0), tensor(&lowered, 1, 1), tensor(&lowered, 1, 2));
+    assert_eq!((x.dims, list.dims), (vec![6, 64], vec![4]));
+    assert_eq!((weight.dims, weight.storage), (vec![4, 64, 48], vec![4, 4, 3, 16, 16]));
+    assert_eq!(weight.strides, [48 * 64, 1, 64]);
+
+    let op = Op::GroupedQuantMatmul { group: 64, out: DType::BF16 };
+    let operands =
+        ["i8[3,2,64]", "f32[3,2,1]", "i32[3,2]", "i32[5]", "i8[4,48,64]nz", "f32[4,48,1]"];
+    let lowered = lower(&op, &operands).unwrap();
+    let names = kernels(&lowered);
+    assert_eq!((names.len(), names[2]), (5, "aclnnGroupedMatmulV4"), "{names:?}");
+    assert!(names[3].starts_with("dequantize_experts"), "{names:?}");
+}
+
+#[test]
+fn sparse_attention_of_one_row_each_is_the_librarys() {
+    let op = Op::SelectKeys { keys: 2048, scale: 0.125 };
+    let operands = ["bf16[4,64,128]", "f32[4,64]", "state bf16[9,128,128]", "i32[4,8]", "i32[4]"];
+    let lowered = lower(&op, &operands).unwrap();
+    assert_eq!(kernels(&lowered)[1..], ["aclnnMuls", "aclnnLightningIndexer"]);
+    assert_eq!(tensor(&lowered, 2, 1).dims, [9, 128, 1, 128]);
+
+    let op = Op::SparseLatentAttention { scale: 0.125, out: DType::BF16 };
+    let operands = [
+        "bf16[4,128,512]",
+        "bf16[4,128,64]",
+        "state bf16[9,128,512]",
+        "state bf16[9,128,64]",
+        "i32[4,8]",
+        "i32[4]",
+        "i32[4,2048]",
+    ];
+    let lowered = lower(&op, &operands).unwrap();
+    assert_eq!(kernels(&lowered)[1], "aclnnSparseFlashAttention");
+    let chunk = operands.map(|o| if o == "i32[4,8]" { "i32[1,8]" } else { o });
+    let lowered = lower(&op, &chunk).unwrap();
+    assert!(
+        lowered.why.contains("not SparseFlashAttention: 4 rows of 1 sequences"),
+        "{}",
+        lowered.why
+    );
+}
+
+#[test]
 fn what_cannot_be_computed_is_refused_with_a_remedy() {
     let error = lower(&Op::AllGather { group: "tp".into(), ranks: 2 }, &["f32[3,64]"]).unwrap_err();
     let text = error.to_string();
@@ -114,7 +189,7 @@ fn the_hash_covers_the_whole_lowering() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        if path.is_dir() || matches!(name, "sources.rs" | "tests.rs") {
+        if path.is_dir() || matches!(name, "sources.rs" | "tests.rs" | "kernel_tests.rs") {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();

@@ -171,6 +171,7 @@ impl Kernels {
                 Arg::Operand(i) => i,
                 Arg::Result(i) => places[i],
                 Arg::Scratch(i) => first_scratch + i,
+                ref part => panic!("{part:?} of a buffer"),
             };
             let order: Vec<usize> = call.args.iter().map(index).collect();
             let scalars: Vec<u64> = call

@@ -42,6 +42,7 @@ impl Target for CpuTarget {
             name: "cpu".into(),
             matmul_weight_layout: Layout::Panels,
             layout_rules: Vec::new(),
+            weight_types: Vec::new(),
             gate_up_block: Some(GATE_UP_BLOCK),
             fused_ops: fused.map(str::to_owned).to_vec(),
             row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),

@@ -34,6 +34,7 @@ fn kernel(op: Op, operands: &[TensorType]) -> String {
         Arg::Operand(i) => bytes(&operands[i]),
         Arg::Result(i) => bytes(&results[i]),
         Arg::Scratch(i) => lowered.scratch_bytes[i] as usize,
+        part => panic!("{part:?} of a buffer"),
     });
     let (refs, arena_bytes): (Vec<BufferRef>, u64) = place(lengths);
     let mut device = device(InstructionSet::best(), 1);

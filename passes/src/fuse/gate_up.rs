@@ -4,12 +4,16 @@ use super::{
     guard, kernel, producer,
     product::{Part, Product},
 };
-use crate::rewrite::{Context, Decline, Replacement, Rewrite};
+use crate::{
+    rewrite::{Context, Decline, Replacement, Rewrite},
+    target::WHOLE,
+};
 use ir::{DType, Dim, Dims, Func, Layout, NodeId, Op, TypeError, ValueId};
 
 /// `silu_mul(product(x, wg), product(x, wu))` becomes `silu_mul_pairs(product(x, interleave(wg,
 /// wu)))` for every kind of product, with the scales of the weights and with biases (`add_bias`,
-/// `expert_bias`) on both sides; so does `swiglu_clamped`. The block is the target's.
+/// `expert_bias`) on both sides; so does `swiglu_clamped`. The block is the target's; products that
+/// are rounded before the activation are joined where it is [`WHOLE`].
 ///
 /// Both products must be f32, which is what is activated, and have no other reader; what is
 /// interleaved must be constant, so that this is done when compiling, and read nowhere else, so
@@ -46,10 +50,13 @@ impl Rewrite for FuseGateUp {
         let inputs = |side: &Side| side.product.inputs(func, side.node).to_vec();
         guard(inputs(&gate) == inputs(&up), "other-input", "gate and up multiply other inputs")?;
         guard(gate.ids == up.ids, "other-input", "biases of gate and up are of other experts")?;
-        let in_f32 = gate.product.out == DType::F32;
-        guard(in_f32, "not-f32", "the products are rounded before the activation")?;
+        // Rounded products are joined only where that is all that happens to them.
+        let fits = gate.product.out == DType::F32 || block == WHOLE;
+        guard(fits, "not-f32", "the products are rounded before the activation")?;
         let read_here = |side: &Side| side.values.iter().all(|&v| func.uses(v) == 1);
         guard(read_here(&gate) && read_here(&up), "other-reader", "a product has another reader")?;
+        let outputs = func.values[gate.values[0]].ty.dims.last().and_then(Dim::as_const);
+        let block = outputs.map_or(block, |outputs| block.min(outputs));
         for (part, [a, b]) in pairs(func, &gate, &up) {
             check(func, part, [a, b], block)?;
         }
