@@ -2,16 +2,18 @@
 //! experts) for nine decode batch sizes, four chunk lengths and two context tiers; or another
 //! configuration: `cargo bench -p precast-benches --bench passes [-- FILE]`.
 
-use anyhow::Context;
-use artifact::Model;
 use codegen_cpu::target::{CpuTarget, KV_BLOCK_TOKENS};
-use compiler::{KvBudget, Options, Target};
+use compiler::Target;
 use ir::DType;
 use models::{BuildOptions, Checkpoint, Precision};
-use precast_benches::probe::median;
+use precast_benches::{
+    probe::median,
+    released::{model, options, peak_bytes},
+};
 use std::{path::PathBuf, time::Instant};
 
 const RUNS: usize = 5;
+const SIZES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const LIMIT_S: f64 = 5.0;
 const LIMIT_BYTES: f64 = (1u64 << 30) as f64;
 
@@ -52,7 +54,7 @@ fn all(checkpoint: &Checkpoint, show: bool) -> anyhow::Result<f64> {
     let module = models::build(checkpoint, &build);
     let built = begin.elapsed().as_secs_f64();
     let nodes: usize = module.funcs.iter().map(|f| f.order.len()).sum();
-    let prepared = compiler::prepare(module, &model(checkpoint)?, &CpuTarget, &options())?;
+    let prepared = compiler::prepare(module, &model(checkpoint)?, &CpuTarget, &options(&SIZES))?;
     let seconds = begin.elapsed().as_secs_f64();
     if show {
         let passes: f64 = prepared.report.passes.iter().map(|p| p.took.as_secs_f64()).sum();
@@ -64,46 +66,4 @@ fn all(checkpoint: &Checkpoint, show: bool) -> anyhow::Result<f64> {
         println!("\n{}", prepared.report);
     }
     Ok(seconds)
-}
-
-fn model(checkpoint: &Checkpoint) -> anyhow::Result<Model> {
-    let info = checkpoint.info();
-    Ok(Model {
-        name: info.name.clone(),
-        model_type: info.model_type.clone(),
-        architecture: info.architecture.clone(),
-        vocab_size: u32::try_from(info.vocab_size)?,
-        max_context: u32::try_from(info.max_context)?,
-        eos_token_ids: info.eos_token_ids.clone(),
-        dtype: DType::BF16,
-        parameters: info.parameters,
-        sliding_window: info.sliding_window.map(u32::try_from).transpose()?,
-    })
-}
-
-fn options() -> Options {
-    Options {
-        graph_bs: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
-        max_running_requests: None,
-        prefill_chunks: vec![16, 64, 256, 512],
-        context_tiers: vec![2048],
-        max_context: None,
-        kv: KvBudget::Default,
-        memory_limit: None,
-        quantize: None,
-        catalog: passes::Catalog::builtin(),
-        extensions: Vec::new(),
-        disabled_passes: Vec::new(),
-        rewrite_limit: usize::MAX,
-        dump_ir: false,
-        config: Default::default(),
-    }
-}
-
-/// The most memory that this process ever held.
-fn peak_bytes() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|l| l.split_whitespace().next()).context("no VmHWM")?;
-    Ok(kilobytes.parse::<u64>()? * 1024)
 }

@@ -6,3 +6,4 @@ pub mod config;
 pub mod device;
 pub mod forms;
 pub mod probe;
+pub mod released;

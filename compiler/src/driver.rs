@@ -380,6 +380,16 @@ fn effective_config(
 }
 
 impl Prepared {
+    /// The plans as they will be written.
+    pub fn emitted(&self) -> impl Iterator<Item = &artifact::Plan> {
+        self.emitted.iter().map(|e| &e.plan)
+    }
+
+    /// Sources of kernels, and what builds them.
+    pub fn kernel_files(&self) -> &[KernelFile] {
+        &self.kernel_files
+    }
+
     /// What the weight file will hold, in the order plans read it.
     pub fn weights(&self) -> &[WeightEntry] {
         self.weights.entries()
