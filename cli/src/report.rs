@@ -45,6 +45,13 @@ pub(crate) fn plan(model: &Model, prepared: &Prepared) -> String {
     for (what, how_much) in states(&prepared.kv, prepared.window, prepared.sequences) {
         let _ = writeln!(text, "  {what:<14} {how_much}");
     }
+    if let Some(used) = prepared.queues {
+        let _ = writeln!(
+            text,
+            "recorded plans hold {} streams and {} events of the device",
+            used.streams, used.events
+        );
+    }
     let _ = writeln!(text, "{:<28} {:>6} {:>12} {:>12}", "plan", "steps", "arena", "unshared");
     for plan in &prepared.plans {
         let _ = writeln!(

@@ -2,7 +2,7 @@
 //! [`Prepared::write`] does the long work of packing weights.
 
 use crate::{
-    Buckets, CompileError, KernelFile, Target, buckets,
+    Buckets, CompileError, KernelFile, QueueBudget, QueueUse, Target, buckets,
     emit::{Choice, Emitted, PlanName, Stored, emit},
     memory::{self, Demand, KvBudget, PlanMemory},
     pack::WeightTable,
@@ -10,6 +10,7 @@ use crate::{
     pools::Pools,
     recipe::{Constants, Recipes, constants},
     states::StateTable,
+    streams::queue_use,
 };
 use artifact::{
     BuildTarget, Checksum, ChoiceEntry, ExtensionEntry, FileEntry, FunctionEntry, Hasher, Kv,
@@ -97,6 +98,8 @@ pub struct Prepared {
     pub sequences: Option<SequenceMemory>,
     /// Bytes by kind.
     pub memory: Memory,
+    /// Streams and events of the device that the plans hold, where they are short.
+    pub queues: Option<QueueUse>,
     extensions: Vec<ExtensionEntry>,
     pipeline: Pipeline,
     functions: Vec<FunctionEntry>,
@@ -195,6 +198,8 @@ pub fn prepare(
     };
     memory::check(emitted.iter().map(|e| &e.plan), &fixed, options.memory_limit)?;
 
+    let queues =
+        target.streams().budget.map(|budget| check_queues(&emitted, budget)).transpose()?;
     let plans = emitted.iter().map(summary).collect();
     let mut passes_hash = Hasher::default();
     for (name, source) in options.catalog.sources() {
@@ -221,6 +226,7 @@ pub fn prepare(
         sequences: pools.sequences,
         memory,
         plans,
+        queues,
         extensions: called(&options.extensions, &emitted),
         recipes,
         weights,
@@ -317,6 +323,17 @@ fn called(extensions: &[ExtensionEntry], emitted: &[Emitted]) -> Vec<ExtensionEn
         ExtensionEntry { kernels, ..e.clone() }
     };
     extensions.iter().map(entry).collect()
+}
+
+/// What all plans hold, when the device has as much.
+fn check_queues(emitted: &[Emitted], budget: QueueBudget) -> Result<QueueUse, CompileError> {
+    let used = queue_use(emitted.iter().map(|e| &e.plan), budget.steps_per_stream);
+    let counts =
+        [("streams", used.streams, budget.streams), ("events", used.events, budget.events)];
+    match counts.into_iter().find(|&(_, used, limit)| used > limit) {
+        Some((what, used, limit)) => Err(CompileError::Queues { what, used, limit }),
+        None => Ok(used),
+    }
 }
 
 /// Files that calls of any plan need, and those the target adds, each once.

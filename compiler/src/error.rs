@@ -81,6 +81,19 @@ pub enum CompileError {
         /// What there is.
         limit_bytes: u64,
     },
+    /// More streams or events than the device has.
+    #[error(
+        "the recorded plans hold {used} {what} and the device has {limit}; compile for fewer batch sizes \
+         (--graph-bs), context tiers (--context-tiers) or chunk lengths (--prefill-chunks)"
+    )]
+    Queues {
+        /// `streams` or `events`.
+        what: &'static str,
+        /// What all plans hold.
+        used: u64,
+        /// What there is.
+        limit: u64,
+    },
     /// Window memory of unknown size.
     #[error(
         "@{func} has the sliding-window memory %{state}, but the length of the window is not known"

@@ -22,4 +22,7 @@ pub use error::CompileError;
 pub use memory::{KvBudget, PlanMemory};
 pub use pack::arrange;
 pub use single::{Single, single};
-pub use target::{Arg, KernelCall, KernelFile, LowerError, Lowered, Operand, Streams, Target};
+pub use streams::QueueUse;
+pub use target::{
+    Arg, KernelCall, KernelFile, LowerError, Lowered, Operand, QueueBudget, Streams, Target,
+};

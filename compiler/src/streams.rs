@@ -6,7 +6,12 @@
 //! enough, the first cut forks and the second joins.
 
 use crate::target::Streams;
-use std::{collections::HashMap, hash::Hash, ops::Range};
+use artifact::Plan;
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    ops::Range,
+};
 
 /// What a call touches. `P` names a piece of memory.
 pub(crate) struct Uses<P> {
@@ -175,16 +180,74 @@ fn fork_out(
     last.iter().any(Option::is_some)
 }
 
+/// Streams and events that recorded plans hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueUse {
+    /// Streams.
+    pub streams: u64,
+    /// Events: one for each step that a step of another stream waits for.
+    pub events: u64,
+}
+
+/// What `plans` hold together on a device of which a stream holds `steps_per_stream` steps.
+pub(crate) fn queue_use<'a>(
+    plans: impl Iterator<Item = &'a Plan>,
+    steps_per_stream: u64,
+) -> QueueUse {
+    let mut used = QueueUse { streams: 0, events: 0 };
+    for plan in plans {
+        let mut steps: BTreeMap<u32, u64> = BTreeMap::from([(0, 0)]);
+        let mut waited: Vec<u32> = Vec::new();
+        for step in &plan.steps {
+            *steps.entry(step.issue.stream).or_default() += 1;
+            waited.extend(&step.issue.waits);
+        }
+        waited.sort_unstable();
+        waited.dedup();
+        let streams = |steps: &u64| steps.div_ceil(steps_per_stream).max(1);
+        used.streams += steps.values().map(streams).sum::<u64>();
+        used.events += waited.len() as u64;
+    }
+    used
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use artifact::{Issue, Phase, Step};
+
+    #[test]
+    fn recorded_plans_hold_streams_and_events() {
+        let step = |stream, waits: &[u32]| Step {
+            issue: Issue { stream, waits: waits.to_vec(), ..Issue::default() },
+            ..Step::default()
+        };
+        let plan = |steps| Plan {
+            name: "p".into(),
+            phase: Phase::Decode,
+            rows: 1,
+            context_tokens: 0,
+            arena_bytes: 0,
+            inputs: vec![],
+            outputs: vec![],
+            placements: vec![],
+            kernels: vec![],
+            operators: vec![],
+            steps,
+            chains: vec![],
+        };
+        let forked = plan(vec![step(0, &[]), step(1, &[0]), step(2, &[0]), step(0, &[1, 2])]);
+        let long = plan(vec![step(0, &[]); 7]);
+        let used = queue_use([&forked, &long, &plan(vec![])].into_iter(), 3);
+        assert_eq!(used, QueueUse { streams: 3 + 3 + 1, events: 3 });
+    }
 
     fn call(reads: &[u32], writes: &[u32], bytes: u64) -> Uses<u32> {
         Uses { reads: reads.to_vec(), writes: writes.to_vec(), bytes }
     }
 
     fn streams(count: u32, fork_bytes: u64) -> Streams {
-        Streams { count, fork_bytes }
+        Streams { count, fork_bytes, budget: None }
     }
 
     fn on(stream: u32, waits: &[u32]) -> Queue {

@@ -63,12 +63,26 @@ pub struct Streams {
     pub count: u32,
     /// Bytes that a branch must move to be worth a stream of its own.
     pub fork_bytes: u64,
+    /// What all plans together may hold; `None` where nothing is short.
+    pub budget: Option<QueueBudget>,
 }
 
 impl Default for Streams {
     fn default() -> Self {
-        Self { count: 1, fork_bytes: u64::MAX }
+        Self { count: 1, fork_bytes: u64::MAX, budget: None }
     }
+}
+
+/// What a device has for the recorded plans of all processes. A recorded plan keeps its streams as
+/// long as it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueBudget {
+    /// Streams.
+    pub streams: u64,
+    /// Events.
+    pub events: u64,
+    /// Steps that a stream holds; a longer plan takes another stream each time.
+    pub steps_per_stream: u64,
 }
 
 /// How a target computes one op.

@@ -15,7 +15,7 @@ pub use library::conforms;
 
 use crate::chip::Chip;
 use artifact::BuildTarget;
-use compiler::{KernelFile, LowerError, Lowered, Operand, Streams, Target};
+use compiler::{KernelFile, LowerError, Lowered, Operand, QueueBudget, Streams, Target};
 use ir::{DType, Layout, Op};
 use passes::{LayoutRule, ROW_WISE_OPS, TargetInfo, WHOLE, WeightType};
 
@@ -135,7 +135,16 @@ impl Target for AscendTarget {
     /// expert, and a third for what is left. An event costs microseconds: a branch must move what
     /// memory delivers in about five.
     fn streams(&self) -> Streams {
-        Streams { count: 3, fork_bytes: self.chip.memory_bytes_per_second / 200_000 }
+        // Before drivers that lend streams to running graphs only, a graph keeps its own. Some are the
+        // library's and other processes'. An operator is two tasks or three of the 2,013 that a stream
+        // takes.
+        let budget = QueueBudget {
+            streams: u64::from(self.chip.streams) / 10 * 9,
+            events: u64::from(self.chip.events) / 10 * 9,
+            steps_per_stream: 670,
+        };
+        let fork_bytes = self.chip.memory_bytes_per_second / 200_000;
+        Streams { count: 3, fork_bytes, budget: Some(budget) }
     }
 
     fn files(&self, kernels: &[KernelFile]) -> Vec<KernelFile> {
