@@ -10,6 +10,7 @@ pub mod experts;
 pub mod paged;
 pub mod recurrent;
 pub mod sampling;
+pub mod rows;
 pub mod shim;
 mod source;
 

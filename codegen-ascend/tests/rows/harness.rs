@@ -1,0 +1,291 @@
+//! Runs a function of the text form as a composite on the host and compares it with the interpreter.
+
+use artifact::Scalar;
+use compiler::{Arg, Lowered, Operand};
+use ir::{Bindings, Body, DType, Func, Layout, Op, Storage, TensorType, interp, interp::Tensor};
+use precast_codegen_ascend::{
+    chip::CHIPS,
+    kernels::{Declined, Kernel, rows, shim::Library},
+};
+use std::collections::BTreeMap;
+
+/// A function whose rows are `T`.
+pub struct Case {
+    /// Parameters and ops of the function, as text; `T` is the number of rows.
+    pub params: String,
+    pub ops: String,
+    pub returns: String,
+    /// Largest whole number of a parameter, exclusive, by its name.
+    pub limits: Vec<(&'static str, u64)>,
+    /// What codes may differ by: a value before them may be rounded otherwise.
+    pub codes: f64,
+    /// Relative error of f32 results.
+    pub error: f64,
+}
+
+pub fn case(params: &str, ops: &str, returns: &str) -> Case {
+    Case {
+        params: params.to_owned(),
+        ops: ops.to_owned(),
+        returns: returns.to_owned(),
+        limits: Vec::new(),
+        codes: 0.0,
+        error: 1e-5,
+    }
+}
+
+impl Case {
+    pub fn limit(mut self, name: &'static str, below: u64) -> Self {
+        self.limits.push((name, below));
+        self
+    }
+    pub fn codes(mut self, by: f64) -> Self {
+        self.codes = by;
+        self
+    }
+    pub fn error(mut self, by: f64) -> Self {
+        self.error = by;
+        self
+    }
+
+    fn func(&self, rows: u64) -> Func {
+        let text =
+            format!("func @f({}) {{\n{}\n  return {}\n}}\n", self.params, self.ops, self.returns);
+        // Types that are written with a number are easier to read with a letter.
+        let text = text.replace("[T", &format!("[{rows}"));
+        let mut func = ir::text::parse("case.ir", &text)
+            .unwrap_or_else(|e| panic!("{e}\n{text}"))
+            .funcs
+            .remove(0);
+        func.name = "rows.case".to_owned();
+        func
+    }
+}
+
+pub fn lower(
+    case: &Case,
+    rows: u64,
+    padding: u64,
+) -> Result<(Func, Op, Vec<Operand>, Vec<Operand>, Lowered), Declined> {
+    let func = case.func(rows);
+    let op = Op::Fused { body: Body::new(func.clone()).unwrap_or_else(|e| panic!("{e:?}")) };
+    let operand = |ty: &TensorType| {
+        let mut operand = Operand::dense(ty.clone());
+        let has_rows = ty.storage == Storage::Tensor && ty.rank() > 1 && ty.layout == Layout::Nd;
+        if has_rows && ty.dims[0].as_const() == Some(rows) {
+            operand.row_stride += padding;
+        }
+        operand
+    };
+    let operands: Vec<Operand> = func.params.iter().map(|&p| operand(&func.values[p].ty)).collect();
+    let results: Vec<Operand> = func.results.iter().map(|&r| operand(&func.values[r].ty)).collect();
+    let lowered = rows::lower(&op, &operands, &results, &CHIPS[0])?;
+    Ok((func, op, operands, results, lowered))
+}
+
+/// A source of numbers that is the same each time.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    pub fn float(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64 * 4.0 - 2.0
+    }
+}
+
+fn random(ty: &TensorType, name: &str, case: &Case, numbers: &mut Numbers) -> Tensor {
+    let dims: Vec<usize> = ty.const_dims().unwrap().iter().map(|&d| d as usize).collect();
+    let limit = case.limits.iter().find(|(n, _)| *n == name).map(|l| l.1);
+    let n = dims.iter().product();
+    let value = |_| match ty.dtype {
+        DType::I32 => (numbers.next() % limit.unwrap_or(1000)) as f64,
+        DType::I8 => (numbers.next() % 255) as f64 - 127.0,
+        _ if name.ends_with("scale") => numbers.float().abs() + 0.01,
+        _ => numbers.float(),
+    };
+    Tensor::new(ty.dtype, dims, (0..n).map(value).collect())
+}
+
+fn put(bytes: &mut [u8], at: u64, dtype: DType, x: f64) {
+    let at = at as usize;
+    match dtype {
+        DType::F32 => bytes[at * 4..at * 4 + 4].copy_from_slice(&(x as f32).to_le_bytes()),
+        DType::I32 => bytes[at * 4..at * 4 + 4].copy_from_slice(&(x as i32).to_le_bytes()),
+        DType::BF16 => {
+            bytes[at * 2..at * 2 + 2].copy_from_slice(&half::bf16::from_f64(x).to_le_bytes())
+        }
+        DType::I8 => bytes[at] = x as i8 as u8,
+        other => panic!("{other}"),
+    }
+}
+
+fn get(bytes: &[u8], at: u64, dtype: DType) -> f64 {
+    let at = at as usize;
+    match dtype {
+        DType::F32 => f32::from_le_bytes(bytes[at * 4..at * 4 + 4].try_into().unwrap()).into(),
+        DType::I32 => i32::from_le_bytes(bytes[at * 4..at * 4 + 4].try_into().unwrap()).into(),
+        DType::BF16 => {
+            half::bf16::from_le_bytes(bytes[at * 2..at * 2 + 2].try_into().unwrap()).into()
+        }
+        DType::I8 => f64::from(bytes[at] as i8),
+        other => panic!("{other}"),
+    }
+}
+
+/// Where element `i` (row-major) of an operand lies.
+fn place(operand: &Operand, i: u64) -> u64 {
+    let dims = operand.ty.const_dims().unwrap();
+    if operand.ty.layout == Layout::Nz {
+        return tensor::layout::Nz::new(dims[0], dims[1], operand.ty.dtype)
+            .offset(i / dims[1], i % dims[1]);
+    }
+    let row: u64 = dims.iter().skip(1).product();
+    i / row * operand.row_stride + i % row
+}
+
+fn elements(operand: &Operand) -> u64 {
+    operand.ty.const_dims().unwrap().iter().product()
+}
+
+/// The memory of an operand, which ends where it ends.
+fn memory(operand: &Operand) -> Vec<u64> {
+    let dims = operand.ty.const_dims().unwrap();
+    let elements = match operand.ty.layout {
+        Layout::Nz => tensor::layout::Nz::new(dims[0], dims[1], operand.ty.dtype).padded_len(),
+        _ => place(operand, elements(operand) - 1) + 1,
+    };
+    // Words, so that every element is aligned.
+    vec![0xcdcd_cdcd_cdcd_cdcd; (operand.ty.dtype.bytes_for(elements) as usize).div_ceil(8)]
+}
+
+fn as_bytes(words: &mut [u64]) -> &mut [u8] {
+    let (start, bytes) = (words.as_mut_ptr().cast(), size_of_val(words));
+    // SAFETY: plain numbers, borrowed as long as the result.
+    unsafe { std::slice::from_raw_parts_mut(start, bytes) }
+}
+
+/// Lowers all cases for each number of rows, compiles all kernels at once, runs and compares.
+pub fn check(cases: &[Case], row_counts: &[u64]) {
+    let mut kernels: BTreeMap<String, Kernel> = BTreeMap::new();
+    let mut runs = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        for &rows in row_counts {
+            let padding = rows % 2 * 8;
+            let (func, op, operands, results, lowered) =
+                lower(case, rows, padding).unwrap_or_else(|e| panic!("{}: {}", case.ops, e.0));
+            for file in &lowered.files {
+                let name = lowered.calls[0].kernel.clone();
+                kernels.insert(name.clone(), Kernel { name, source: file.text.clone() });
+            }
+            runs.push((number, rows, func, op, operands, results, lowered));
+        }
+    }
+    let library =
+        Library::build(&kernels.values().collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{e}"));
+    if let Ok(folder) = std::env::var("KERNELS_OUT") {
+        for kernel in kernels.values() {
+            std::fs::write(format!("{folder}/{}.cpp", kernel.name), &kernel.source).unwrap();
+        }
+    }
+    let mut failures = Vec::new();
+    for (number, rows, func, _, operands, results, lowered) in &runs {
+        let case = &cases[*number];
+        if let Err(what) = run(case, *rows, func, operands, results, lowered, &library) {
+            failures.push(format!("{} with {rows} rows: {what}", case.ops.trim()));
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {} runs:\n{}",
+        failures.len(),
+        runs.len(),
+        failures.join("\n")
+    );
+}
+
+fn run(
+    case: &Case,
+    rows: u64,
+    func: &Func,
+    operands: &[Operand],
+    results: &[Operand],
+    lowered: &Lowered,
+    library: &Library,
+) -> Result<(), String> {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15 ^ rows);
+    let inputs: Vec<Tensor> = func
+        .params
+        .iter()
+        .map(|&p| random(&func.values[p].ty, &func.values[p].name, case, &mut numbers))
+        .collect();
+    let none = |name: &str| -> Tensor { panic!("{name}") };
+    let expected =
+        interp::run(func, &inputs, &none, &Bindings::new()).map_err(|e| e.to_string())?;
+
+    let mut buffers: Vec<Vec<u64>> = Vec::new();
+    for (operand, input) in operands.iter().zip(&inputs) {
+        let mut words = memory(operand);
+        for (i, &x) in input.data().iter().enumerate() {
+            put(as_bytes(&mut words), place(operand, i as u64), operand.ty.dtype, x);
+        }
+        buffers.push(words);
+    }
+    // A result that is the next version of a state is that state.
+    let body = func;
+    let origin = |mut value| {
+        while let Some((_, node)) = body.def_node(value) {
+            value = node.args[0];
+        }
+        body.params.iter().position(|&p| p == value).unwrap()
+    };
+    let mut of_result = Vec::new();
+    for (i, result) in results.iter().enumerate() {
+        if result.ty.storage == Storage::State {
+            of_result.push(origin(func.results[i]));
+        } else {
+            of_result.push(buffers.len());
+            buffers.push(memory(result));
+        }
+    }
+    let call = &lowered.calls[0];
+    let order: Vec<usize> = call
+        .args
+        .iter()
+        .map(|a| match a {
+            Arg::Operand(i) => *i,
+            Arg::Result(i) => of_result[*i],
+            Arg::Scratch(_) => panic!("no scratch"),
+        })
+        .collect();
+    let mut slots: Vec<Option<&mut [u8]>> = buffers.iter_mut().map(|b| Some(as_bytes(b))).collect();
+    let mut args: Vec<&mut [u8]> = order.iter().map(|&i| slots[i].take().unwrap()).collect();
+    let scalars: Vec<u64> = call
+        .scalars
+        .iter()
+        .map(|s| if let Scalar::Int(n) = s { *n } else { panic!("{s:?}") })
+        .collect();
+    library.run(&call.kernel, call.blocks, &mut args, &scalars)?;
+    drop(slots);
+
+    for (r, (result, expected)) in results.iter().zip(&expected).enumerate() {
+        let bytes = as_bytes(&mut buffers[of_result[r]]);
+        for (i, &want) in expected.data().iter().enumerate() {
+            let got = get(bytes, place(result, i as u64), result.ty.dtype);
+            let allowed = match result.ty.dtype {
+                DType::I32 => 0.0,
+                DType::I8 => case.codes,
+                DType::BF16 => want.abs() / 128.0 + 1e-6 + case.error * 0.1,
+                _ => case.error * want.abs() + case.error * 0.2,
+            };
+            if !((got - want).abs() <= allowed || (got.is_nan() && want.is_nan())) {
+                return Err(format!("result {r}, element {i}: {got}, expected {want}"));
+            }
+        }
+    }
+    Ok(())
+}
