@@ -9,8 +9,8 @@ pub mod copy;
 pub mod experts;
 pub mod paged;
 pub mod recurrent;
-pub mod sampling;
 pub mod rows;
+pub mod sampling;
 pub mod shim;
 mod source;
 

@@ -10,20 +10,20 @@ use precast_codegen_ascend::{
 use std::collections::BTreeMap;
 
 /// A function whose rows are `T`.
-pub struct Case {
+pub(crate) struct Case {
     /// Parameters and ops of the function, as text; `T` is the number of rows.
-    pub params: String,
-    pub ops: String,
-    pub returns: String,
+    pub(crate) params: String,
+    pub(crate) ops: String,
+    pub(crate) returns: String,
     /// Largest whole number of a parameter, exclusive, by its name.
-    pub limits: Vec<(&'static str, u64)>,
+    pub(crate) limits: Vec<(&'static str, u64)>,
     /// What codes may differ by: a value before them may be rounded otherwise.
-    pub codes: f64,
+    pub(crate) codes: f64,
     /// Relative error of f32 results.
-    pub error: f64,
+    pub(crate) error: f64,
 }
 
-pub fn case(params: &str, ops: &str, returns: &str) -> Case {
+pub(crate) fn case(params: &str, ops: &str, returns: &str) -> Case {
     Case {
         params: params.to_owned(),
         ops: ops.to_owned(),
@@ -35,15 +35,15 @@ pub fn case(params: &str, ops: &str, returns: &str) -> Case {
 }
 
 impl Case {
-    pub fn limit(mut self, name: &'static str, below: u64) -> Self {
+    pub(crate) fn limit(mut self, name: &'static str, below: u64) -> Self {
         self.limits.push((name, below));
         self
     }
-    pub fn codes(mut self, by: f64) -> Self {
+    pub(crate) fn codes(mut self, by: f64) -> Self {
         self.codes = by;
         self
     }
-    pub fn error(mut self, by: f64) -> Self {
+    pub(crate) fn error(mut self, by: f64) -> Self {
         self.error = by;
         self
     }
@@ -62,11 +62,15 @@ impl Case {
     }
 }
 
-pub fn lower(
-    case: &Case,
-    rows: u64,
-    padding: u64,
-) -> Result<(Func, Op, Vec<Operand>, Vec<Operand>, Lowered), Declined> {
+/// What was lowered, and to what.
+pub(crate) struct Kernels {
+    func: Func,
+    operands: Vec<Operand>,
+    results: Vec<Operand>,
+    pub(crate) lowered: Lowered,
+}
+
+pub(crate) fn lower(case: &Case, rows: u64, padding: u64) -> Result<Kernels, Declined> {
     let func = case.func(rows);
     let op = Op::Fused { body: Body::new(func.clone()).unwrap_or_else(|e| panic!("{e:?}")) };
     let operand = |ty: &TensorType| {
@@ -80,20 +84,20 @@ pub fn lower(
     let operands: Vec<Operand> = func.params.iter().map(|&p| operand(&func.values[p].ty)).collect();
     let results: Vec<Operand> = func.results.iter().map(|&r| operand(&func.values[r].ty)).collect();
     let lowered = rows::lower(&op, &operands, &results, &CHIPS[0])?;
-    Ok((func, op, operands, results, lowered))
+    Ok(Kernels { func, operands, results, lowered })
 }
 
 /// A source of numbers that is the same each time.
-pub struct Numbers(pub u64);
+pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
-    pub fn float(&mut self) -> f64 {
+    pub(crate) fn float(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64 * 4.0 - 2.0
     }
 }
@@ -170,19 +174,19 @@ fn as_bytes(words: &mut [u64]) -> &mut [u8] {
 }
 
 /// Lowers all cases for each number of rows, compiles all kernels at once, runs and compares.
-pub fn check(cases: &[Case], row_counts: &[u64]) {
+pub(crate) fn check(cases: &[Case], row_counts: &[u64]) {
     let mut kernels: BTreeMap<String, Kernel> = BTreeMap::new();
     let mut runs = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         for &rows in row_counts {
             let padding = rows % 2 * 8;
-            let (func, op, operands, results, lowered) =
+            let of_rows =
                 lower(case, rows, padding).unwrap_or_else(|e| panic!("{}: {}", case.ops, e.0));
-            for file in &lowered.files {
-                let name = lowered.calls[0].kernel.clone();
+            for file in &of_rows.lowered.files {
+                let name = of_rows.lowered.calls[0].kernel.clone();
                 kernels.insert(name.clone(), Kernel { name, source: file.text.clone() });
             }
-            runs.push((number, rows, func, op, operands, results, lowered));
+            runs.push((number, rows, of_rows));
         }
     }
     let library =
@@ -193,9 +197,9 @@ pub fn check(cases: &[Case], row_counts: &[u64]) {
         }
     }
     let mut failures = Vec::new();
-    for (number, rows, func, _, operands, results, lowered) in &runs {
+    for (number, rows, of_rows) in &runs {
         let case = &cases[*number];
-        if let Err(what) = run(case, *rows, func, operands, results, lowered, &library) {
+        if let Err(what) = run(case, *rows, of_rows, &library) {
             failures.push(format!("{} with {rows} rows: {what}", case.ops.trim()));
         }
     }
@@ -208,15 +212,8 @@ pub fn check(cases: &[Case], row_counts: &[u64]) {
     );
 }
 
-fn run(
-    case: &Case,
-    rows: u64,
-    func: &Func,
-    operands: &[Operand],
-    results: &[Operand],
-    lowered: &Lowered,
-    library: &Library,
-) -> Result<(), String> {
+fn run(case: &Case, rows: u64, of_rows: &Kernels, library: &Library) -> Result<(), String> {
+    let Kernels { func, operands, results, lowered } = of_rows;
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15 ^ rows);
     let inputs: Vec<Tensor> = func
         .params

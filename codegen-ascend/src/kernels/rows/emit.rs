@@ -108,14 +108,14 @@ const RESERVED: &[&str] = &[
     "class", "double", "Add", "Mul", "Exp", "staging", "x_", "keep",
 ];
 
+/// For each value the place of the last op that reads it.
+fn last_uses(func: &Func) -> HashMap<ValueId, usize> {
+    let nodes = func.order.iter().map(|&n| &func.nodes[n]).enumerate();
+    nodes.flat_map(|(place, node)| node.args.iter().map(move |&a| (a, place))).collect()
+}
+
 impl<'a> Gen<'a> {
     pub(super) fn new(func: &'a Func, tiles: Option<Tiles>) -> Self {
-        let mut last_use = HashMap::new();
-        for (place, &n) in func.order.iter().enumerate() {
-            for &a in &func.nodes[n].args {
-                last_use.insert(a, place);
-            }
-        }
         let mut gen_ = Self {
             func,
             tiles,
@@ -124,7 +124,7 @@ impl<'a> Gen<'a> {
             reserved: RESERVED.iter().map(|&s| s.to_owned()).collect(),
             vars: HashMap::new(),
             aliases: HashMap::new(),
-            last_use,
+            last_use: last_uses(func),
             ranges: Ranges::default(),
             next_temp: 0,
             code: String::new(),
@@ -494,6 +494,12 @@ impl<'a> Gen<'a> {
         self.inputs.clear();
         self.copies.clear();
         self.makes_results = makes_results;
+    }
+
+    /// `values` are read after the last op of this pass.
+    pub(super) fn keep(&mut self, values: &[ValueId]) {
+        self.last_use = last_uses(self.func);
+        self.last_use.extend(values.iter().map(|&v| (v, usize::MAX)));
     }
 
     /// A parameter that an op reads as an index of each row: its number in this row.

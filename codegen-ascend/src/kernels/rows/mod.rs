@@ -21,7 +21,7 @@ mod whole;
 
 pub use dequantize::{Dequantize, dequantize};
 
-use super::{Cores, Declined, Kernel};
+use super::{Declined, Kernel};
 use crate::chip::Chip;
 use compiler::{Arg, Lowered, Operand};
 use emit::Gen;
@@ -118,7 +118,6 @@ fn call(
     );
     let source = text::source(&about, "", &draft.body);
     let blocks = (rows.min(u64::from(chip.vector_cores)) as u32).max(1);
-    debug_assert_eq!(Cores::Vector, Cores::Vector);
     Kernel::new(op.kind(), &source).call(args, &scalars, blocks, "row by row on the vector cores")
 }
 

@@ -152,7 +152,7 @@ pub(super) fn each_part(
         body(g, "0");
         return Ok(());
     }
-    if len % 8 != 0 {
+    if !len.is_multiple_of(8) {
         return Err(Declined(format!(
             "parts of {len} elements begin inside a block of local memory"
         )));
@@ -225,7 +225,7 @@ fn slice(
     if g.in_parts(g.row_len(x)) || g.in_parts(g.row_len(out)) {
         return Err(Declined("slices of rows that do not fit local memory".to_owned()));
     }
-    if runs.count == 1 && runs.start % 8 == 0 {
+    if runs.count == 1 && runs.start.is_multiple_of(8) {
         g.alias(out, x, runs.start)?;
         return finish_alias(g, out);
     }
@@ -474,7 +474,7 @@ fn expert_bias(g: &mut Gen<'_>, args: &[ValueId], out: ValueId) -> Result<(), De
     let (x, ids, bias) = (g.arg(args[0])?, args[1], args[2]);
     let (k, n) = (g.dims(out)[1], g.last_axis(out));
     let dtype = g.dtype(bias);
-    if k > 1 && dtype.bytes_for(n) % 32 != 0 {
+    if k > 1 && !dtype.bytes_for(n).is_multiple_of(32) {
         return Err(Declined(format!("biases of {n} elements do not fill whole blocks")));
     }
     let (cpp, name) = (cpp_type(dtype)?, g.name(bias));
@@ -507,23 +507,22 @@ fn combine(g: &mut Gen<'_>, args: &[ValueId], out: ValueId) -> Result<(), Declin
         return Err(Declined(format!("rows of {n} elements of experts begin inside a block")));
     }
     let y = g.define(out);
-    let (blocks, product) = (g.temp(k.div_ceil(8) * 64, "factors"), g.temp(n, "product"));
-    let (blocks_name, product_name) = (blocks.name.clone(), product.name.clone());
-    g.line(format!("Brcb({blocks_name}, {weights}, {}, BrcbRepeatParams(1, 8));", k.div_ceil(8)));
+    let blocks = g.temp(k.div_ceil(8) * 64, "factors");
+    let b = blocks.name.clone();
+    g.line(format!("Brcb({b}, {weights}, {}, BrcbRepeatParams(1, 8));", k.div_ceil(8)));
     g.line("Step();");
-    g.line(format!("MulBlock({y}, {x}, {blocks_name}, {n});"));
+    g.line(format!("MulBlock({y}, {x}, {b}, {n});"));
     if k > 1 {
-        let j = g.fresh("j");
+        let (j, product) = (g.fresh("j"), g.temp(n, "product"));
+        let p = product.name.clone();
         g.line(format!("for (uint32_t {j} = 1; {j} < {k}; ++{j}) {{"));
-        g.line(format!(
-            "    MulBlock({product_name}, {x}[{j} * {n}], {blocks_name}[{j} * 8], {n});"
-        ));
-        g.line(format!("    Add({y}, {y}, {product_name}, {n});"));
+        g.line(format!("    MulBlock({p}, {x}[{j} * {n}], {b}[{j} * 8], {n});"));
+        g.line(format!("    Add({y}, {y}, {p}, {n});"));
         g.line("    Step();");
         g.line("}");
+        g.free(product);
     }
     g.free(blocks);
-    g.free(product);
     g.finish(out)
 }
 
@@ -650,7 +649,7 @@ fn kv_write(g: &mut Gen<'_>, args: &[ValueId], out: ValueId) -> Result<(), Decli
     let dims = g.dims(out);
     let (heads, tokens, d) = (dims[2], dims[3], dims[4]);
     let dtype = g.dtype(out);
-    if heads > 1 && dtype.bytes_for(d) % 32 != 0 {
+    if heads > 1 && !dtype.bytes_for(d).is_multiple_of(32) {
         return Err(Declined(format!("heads of {d} elements do not fill whole blocks")));
     }
     let slot = kept_slot(g, args[3])?;

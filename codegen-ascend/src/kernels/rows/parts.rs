@@ -65,6 +65,7 @@ pub(super) fn kernel(func: &Func, part: u64) -> Result<Draft, Declined> {
             continue;
         }
         g.begin_pass(makes_results);
+        g.keep(&wanted);
         g.code.clear();
         g.indent = 3;
         let mut before = String::new();
@@ -82,9 +83,8 @@ pub(super) fn kernel(func: &Func, part: u64) -> Result<Draft, Declined> {
                     reduce::apply_part(&mut g, n, &of)?;
                     g.release(place);
                 }
-                _ => ops::op(&mut g, n, usize::MAX)?,
+                _ => ops::op(&mut g, n, place)?,
             }
-            let _ = place;
         }
         for &n in &starts {
             reduce::take(&mut g, n, &cells[&n])?;

@@ -195,16 +195,17 @@ pub(super) fn begin(g: &mut Gen<'_>, node: NodeId, before: &mut String) -> Resul
     if matches!(op, Op::LayerNorm { .. }) {
         return Err(Declined("layer_norm of rows that do not fit local memory".to_owned()));
     }
-    let number = g.table("float", 8, 4, &format!("{stem}_number"));
-    let block = g.table("float", 64, 4, &format!("{stem}_block"));
     if let Op::Argmax {} = op {
+        let number = g.fresh(&stem);
         let _ = writeln!(
             before,
             "        float {number}_largest = -3.4028235e38f;\n        int32_t {number}_index = 0;"
         );
-    } else {
-        let _ = writeln!(before, "        Duplicate({number}, 0.0f, 8);\n        Step();");
+        return Ok(Cells { number, block: String::new() });
     }
+    let number = g.table("float", 8, 4, &format!("{stem}_number"));
+    let block = g.table("float", 64, 4, &format!("{stem}_block"));
+    let _ = writeln!(before, "        Duplicate({number}, 0.0f, 8);\n        Step();");
     Ok(Cells { number, block })
 }
 
@@ -213,8 +214,10 @@ pub(super) fn take(g: &mut Gen<'_>, node: NodeId, cells: &Cells) -> Result<(), D
     let (op, args, _) = g.node(node);
     let (x, len) = (g.arg(args[0])?, g.row_len(args[0]));
     let held = g.held(len);
-    let (t, partial, one) = (g.temp(held, "sizes"), g.reduction_work(held), g.temp(8, "of_part"));
-    let [tn, p, o] = [&t, &partial, &one].map(|t| t.name.clone());
+    let (partial, one) = (g.reduction_work(held), g.temp(8, "of_part"));
+    let [p, o] = [&partial, &one].map(|t| t.name.clone());
+    let sizes = (!matches!(op, Op::Argmax {})).then(|| g.temp(held, "sizes"));
+    let tn = sizes.as_ref().map_or(String::new(), |t| t.name.clone());
     let number = &cells.number;
     match op {
         Op::Argmax {} => {
@@ -242,7 +245,7 @@ pub(super) fn take(g: &mut Gen<'_>, node: NodeId, cells: &Cells) -> Result<(), D
             g.line("Step();");
         }
     }
-    for temp in [t, partial, one] {
+    for temp in [partial, one].into_iter().chain(sizes) {
         g.free(temp);
     }
     Ok(())

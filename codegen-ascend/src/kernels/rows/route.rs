@@ -21,12 +21,13 @@ pub(super) fn route(
     let (ids, weights) = (g.define(outs[0]), g.define(outs[1]));
     let k = spec.k;
     let (scores, choice) = (g.temp(experts, "scores"), g.temp(experts, "choice"));
-    let (partial, best, block) =
-        (g.reduction_work(experts), g.temp(8, "best"), g.temp(64, "block"));
-    let [s, c, p, b, f] = [&scores, &choice, &partial, &best, &block].map(|t| t.name.clone());
+    let (partial, best) = (g.reduction_work(experts), g.temp(8, "best"));
+    let [s, c, p, b] = [&scores, &choice, &partial, &best].map(|t| t.name.clone());
     let n = experts;
     match spec.score {
         RouteScore::Softmax => {
+            let block = g.temp(64, "block");
+            let f = block.name.clone();
             for line in [
                 format!("ReduceMax({b}, {logits}, {p}, {n});"),
                 "Step();".to_owned(),
@@ -43,6 +44,7 @@ pub(super) fn route(
             ] {
                 g.line(line);
             }
+            g.free(block);
         }
         RouteScore::Sigmoid => {
             for line in [
@@ -92,7 +94,7 @@ pub(super) fn route(
         g.line(format!("(void){total};"));
     }
     g.line("ScalarToVector();");
-    for temp in [scores, choice, partial, best, block] {
+    for temp in [scores, choice, partial, best] {
         g.free(temp);
     }
     g.finish(outs[0])?;
