@@ -13,6 +13,7 @@ mod copies;
 pub mod error;
 pub mod event;
 pub mod graph;
+pub mod kernel;
 pub mod memory;
 pub mod objects;
 pub mod operators;

@@ -9,7 +9,10 @@ use std::{
     alloc::{Layout, alloc, dealloc},
     collections::BTreeMap,
     ffi::c_void,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Bytes before and after an allocation that nobody may write.
@@ -43,6 +46,8 @@ pub struct Allocation {
     pub place: Place,
     /// Given by us, rather than registered by the caller.
     owned: bool,
+    /// Tells it from others that had the same address before.
+    serial: u64,
 }
 
 impl Allocation {
@@ -51,6 +56,8 @@ impl Allocation {
             && start.checked_add(bytes).is_some_and(|end| end <= self.start + self.usable)
     }
 }
+
+static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// Live allocations by address.
 static TABLE: Mutex<BTreeMap<u64, Allocation>> = Mutex::new(BTreeMap::new());
@@ -124,7 +131,8 @@ fn reserve(place: Place, bytes: u64, usable: u64) -> Option<*mut c_void> {
         start.add(inner).write_bytes(GUARD, GUARD_BYTES);
         start
     };
-    let allocation = Allocation { start: start as u64, bytes, usable, place, owned: true };
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let allocation = Allocation { start: start as u64, bytes, usable, place, owned: true, serial };
     table().insert(allocation.start, allocation);
     call::live(kind(place), 1);
     Some(start.cast())
@@ -155,6 +163,17 @@ pub(crate) fn free(pointer: *mut c_void, pinned: bool) -> Result {
     let Some(found) = table.remove(&key) else { return Ok(()) };
     drop(table);
     release(&found)
+}
+
+/// Frees this allocation of ours, unless a reset has already.
+pub(crate) fn free_this(allocation: &Allocation) {
+    let mut table = table();
+    if table.get(&allocation.start) == Some(allocation) {
+        table.remove(&allocation.start);
+        drop(table);
+        // Its guards are looked at by synchronisations; here there is no one to tell.
+        drop(release(allocation));
+    }
 }
 
 fn release(found: &Allocation) -> Result {
@@ -243,7 +262,7 @@ pub(crate) fn register(pointer: *mut c_void, bytes: u64) -> Result {
     }
     table.insert(
         start,
-        Allocation { start, bytes, usable: bytes, place: Place::Pinned, owned: false },
+        Allocation { start, bytes, usable: bytes, place: Place::Pinned, owned: false, serial: 0 },
     );
     Ok(())
 }

@@ -175,11 +175,9 @@ fn a_failed_task_is_told_once_and_names_itself() {
     assert_eq!(sync(stream), 0);
     // With the attribute, what follows a failure is dropped.
     let mut stop = aclrtStreamAttrValue { failureMode: 1 };
+    let failure_mode = ACL_STREAM_ATTR_FAILURE_MODE;
     // SAFETY: the value is that of the attribute.
-    assert_eq!(
-        unsafe { aclrtSetStreamAttribute(stream, ACL_STREAM_ATTR_FAILURE_MODE, &mut stop) },
-        0
-    );
+    assert_eq!(unsafe { aclrtSetStreamAttribute(stream, failure_mode, &mut stop) }, 0);
     assert_eq!(task(stream, "bad", || Err("again".into())), 0);
     assert_eq!(log.task(stream, "next"), 0);
     assert_eq!(sync(stream), 507015);

@@ -1,30 +1,16 @@
 //! Functions of the software device alone: settings, faults and what was counted.
 
+use super::{put, text};
 use crate::{
     call, config,
     error::{Result, code, fail, report},
-    memory, objects, world,
+    kernel, memory, objects, world,
 };
 use acl::sys::aclError;
 use std::{
-    ffi::{CStr, c_char},
+    ffi::c_char,
     panic::{AssertUnwindSafe, catch_unwind},
 };
-
-/// A text that the caller gives.
-///
-/// # Safety
-/// It is null or ends with a zero byte.
-unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str> {
-    if pointer.is_null() {
-        return fail(code::INVALID_PARAM, "a text is null");
-    }
-    // SAFETY: not null; the caller vouches for its end.
-    match unsafe { CStr::from_ptr(pointer) }.to_str() {
-        Ok(text) => Ok(text),
-        Err(_) => fail(code::INVALID_PARAM, "a text is not UTF-8"),
-    }
-}
 
 fn enter(body: impl FnOnce() -> Result) -> aclError {
     let outcome = catch_unwind(AssertUnwindSafe(body));
@@ -92,7 +78,7 @@ pub unsafe extern "C" fn ascendSimFailTask(
 pub unsafe extern "C" fn ascendSimCounter(name: *const c_char, value: *mut u64) -> aclError {
     enter(|| {
         // SAFETY: the caller's text and pointer.
-        unsafe { super::put(value, call::counter(text(name)?)) }
+        unsafe { put(value, call::counter(text(name)?)) }
     })
 }
 
@@ -122,6 +108,7 @@ pub extern "C" fn ascendSimReset() -> aclError {
     enter(|| {
         world::quiesce();
         world::lock().clear();
+        kernel::clear();
         memory::release_all(None);
         objects::clear();
         config::clear();

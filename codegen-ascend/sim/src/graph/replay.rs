@@ -21,12 +21,17 @@ use std::{
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A replay that was submitted. The graph counts as in flight for as long as it lives.
-pub(crate) struct Flight(Arc<Graph>);
+pub(crate) struct Flight {
+    graph: Arc<Graph>,
+    /// Aborts of the graph when it was submitted: a later one is meant for it.
+    aborts: u64,
+}
 
 impl Flight {
     pub(crate) fn new(graph: Arc<Graph>) -> Self {
         graph.flights.fetch_add(1, Ordering::AcqRel);
-        Self(graph)
+        let aborts = graph.aborts.load(Ordering::Acquire);
+        Self { graph, aborts }
     }
 
     /// Runs it; with `skip` nothing but its signals to the outside happens.
@@ -36,12 +41,12 @@ impl Flight {
     pub(crate) fn run(self, lease: Lease, skip: bool) -> Result {
         call::count("replays", 1);
         let replay = Arc::new(Replay {
-            graph: self.0.clone(),
+            graph: self.graph.clone(),
             lease,
-            aborts: self.0.aborts.load(Ordering::Acquire),
+            aborts: self.aborts,
             failed: AtomicBool::new(skip),
             state: Mutex::new(State {
-                given: vec![false; self.0.signals],
+                given: vec![false; self.graph.signals],
                 failure: None,
                 running: 0,
             }),
@@ -58,7 +63,7 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.0.flights.fetch_sub(1, Ordering::AcqRel);
+        self.graph.flights.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
