@@ -122,6 +122,26 @@ exports! {
         world.destroy_graph(&graph)
     }
 
+    /// The streams of a graph. They are the graph's own: nothing can be submitted to them.
+    V9 fn aclmdlRIGetStreams(graph: aclmdlRI, streams: *mut aclrtStream, count: *mut u32) {
+        let graph = world::lock().graph(graph)?;
+        let found = (0..graph.branches.len()).map(|branch| graph.stream_handle(branch));
+        // SAFETY: the caller's array and its length.
+        unsafe { list(found.map(handle).collect(), streams, count) }
+    }
+
+    /// The tasks of such a stream; records of events and waits for them count.
+    V9 fn aclmdlRIGetTasksByStream(stream: aclrtStream, tasks: *mut aclmdlRITask, count: *mut u32) {
+        let world = world::lock();
+        world.current()?;
+        let found = world.graphs.values().find_map(|graph| graph.tasks_of(stream as Key));
+        let Some(found) = found else {
+            return fail(code::INVALID_HANDLE, format!("{stream:p} is no stream of a graph"));
+        };
+        // SAFETY: the caller's array and its length.
+        unsafe { list(found.map(handle).collect(), tasks, count) }
+    }
+
     /// Starts a graph that is built explicitly.
     V8_5 fn aclmdlRIBuildBegin(graph: *mut aclmdlRI, flag: u32) {
         if graph.is_null() {
@@ -170,6 +190,28 @@ exports! {
         }
         Ok(())
     }
+}
+
+/// Gives a list to the caller.
+///
+/// # Errors
+/// 100000 without a place for the count, 107000 when there is not enough room; the count is then what
+/// it takes.
+///
+/// # Safety
+/// The count is null or says for how many items there is room.
+unsafe fn list(found: Vec<*mut c_void>, to: *mut *mut c_void, count: *mut u32) -> Result {
+    if count.is_null() {
+        return fail(code::INVALID_PARAM, "a pointer for a count is null");
+    }
+    // SAFETY: not null; the caller vouches for the rest.
+    let room = unsafe { count.replace(found.len() as u32) } as usize;
+    if to.is_null() || room < found.len() {
+        return fail(code::PARAM, format!("room for {room} items, and there are {}", found.len()));
+    }
+    // SAFETY: there is room for them.
+    unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), to, found.len()) };
+    Ok(())
 }
 
 /// A graph that is complete or being built.

@@ -109,6 +109,20 @@ impl Graph {
         self.branches.iter().map(|branch| branch.nodes.len().div_ceil(QUEUE_TASKS).max(1)).sum()
     }
 
+    /// A handle for the stream of a branch: that of the graph with the branch in bits that no handle
+    /// given by the world has.
+    pub(crate) fn stream_handle(&self, branch: usize) -> Key {
+        self.key ^ (1 << 62) ^ ((branch as Key) << 40)
+    }
+
+    /// Handles of the tasks of a stream, if it is one of this graph.
+    pub(crate) fn tasks_of(&self, stream: Key) -> Option<impl Iterator<Item = Key>> {
+        let branch =
+            (0..self.branches.len()).find(|branch| self.stream_handle(*branch) == stream)?;
+        let count = self.branches[branch].nodes.len() as Key;
+        Some((1..=count).map(move |task| stream ^ (1 << 61) ^ task))
+    }
+
     pub(crate) fn is_flying(&self) -> bool {
         self.flights.load(Ordering::Acquire) > 0
     }

@@ -53,6 +53,9 @@ pub(crate) struct Binary {
     symbols: Vec<String>,
     library: *mut c_void,
     launch: Launch,
+    /// The file of one that was loaded from memory. The loader knows libraries by their path, so the
+    /// number in it must not become another file's.
+    _file: Option<OwnedFd>,
 }
 
 // SAFETY: the handle of a library may be used from any thread, and its entry says the same of itself.
@@ -107,7 +110,7 @@ pub(crate) fn load_file(path: &str) -> Result<Key> {
         Ok(bytes) => bytes,
         Err(why) => return fail(code::FILE_OPEN, format!("{path}: {why}")),
     };
-    load(path, path, &bytes)
+    load(path, path, &bytes, None)
 }
 
 /// Loads a binary from memory.
@@ -125,12 +128,12 @@ pub(crate) fn load_data(bytes: &[u8]) -> Result<Key> {
     let file = unsafe { OwnedFd::from_raw_fd(number) };
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     match fs::write(&path, bytes) {
-        Ok(()) => load("kernel in memory", &path, bytes),
+        Ok(()) => load("kernel in memory", &path, bytes, Some(file)),
         Err(why) => fail(code::FILE_OPEN, format!("a kernel in memory: {why}")),
     }
 }
 
-fn load(name: &str, path: &str, bytes: &[u8]) -> Result<Key> {
+fn load(name: &str, path: &str, bytes: &[u8], file: Option<OwnedFd>) -> Result<Key> {
     let symbols = elf::functions(name, bytes)?;
     let Ok(path) = CString::new(path) else {
         return fail(code::PARAM, format!("{name}: a zero byte in the path"));
@@ -153,9 +156,10 @@ fn load(name: &str, path: &str, bytes: &[u8]) -> Result<Key> {
     // SAFETY: this is the signature of that symbol.
     let launch = unsafe { transmute::<*mut c_void, Launch>(launch) };
     let key = fresh_key();
-    registry()
-        .binaries
-        .insert(key, Arc::new(Binary { path: name.to_owned(), symbols, library, launch }));
+    registry().binaries.insert(
+        key,
+        Arc::new(Binary { path: name.to_owned(), symbols, library, launch, _file: file }),
+    );
     call::live("binaries", 1);
     Ok(key)
 }
