@@ -11,13 +11,16 @@ mod activation;
 mod arithmetic;
 mod call;
 mod decode;
+mod delta;
 mod glue;
 mod grouped;
 mod matmul;
+mod mla;
 mod norm;
 mod prepared;
 mod quant_matmul;
 mod routing;
+mod sparse;
 
 pub(crate) mod host;
 
@@ -35,12 +38,15 @@ type Implementation = fn(&Call) -> Outcome<'_>;
 /// The operators of this library by name.
 const IMPLEMENTATIONS: &[&[(&str, Implementation)]] = &[
     activation::OPERATORS,
+    delta::OPERATORS,
     glue::OPERATORS,
     grouped::OPERATORS,
     matmul::OPERATORS,
+    mla::OPERATORS,
     norm::OPERATORS,
     quant_matmul::OPERATORS,
     routing::OPERATORS,
+    sparse::OPERATORS,
 ];
 
 fn implementation(name: &str) -> Option<Implementation> {
@@ -148,3 +154,17 @@ macro_rules! exports {
 }
 
 acl::for_each_operator!(exports);
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_operator_of_the_table_is_implemented_and_no_other() {
+        for signature in acl::OPERATORS {
+            assert!(super::implementation(signature.name).is_some(), "{}", signature.name);
+        }
+        let mut names: Vec<_> = super::IMPLEMENTATIONS.iter().copied().flatten().collect();
+        names.sort_by_key(|(name, _)| *name);
+        assert!(names.windows(2).all(|pair| pair[0].0 != pair[1].0), "one is there twice");
+        assert_eq!(names.len(), acl::OPERATORS.len());
+    }
+}

@@ -1,7 +1,7 @@
 //! Products of floating-point matrices.
 
 use crate::support::*;
-use acl::Value::Int;
+use acl::Value::{Int, Text};
 
 #[test]
 fn products_agree_with_the_formula_in_every_layout() {
@@ -89,6 +89,26 @@ fn batches_multiply_matrix_by_matrix() {
     let want: Vec<f64> =
         (0..m * b * n).map(|i| by_matrix[(i / n % b) * m * n + i / (b * n) * n + i % n]).collect();
     near(&y.values(), &want, tolerance(BF16));
+}
+
+#[test]
+fn the_sum_over_one_rank_is_the_product() {
+    let mut rng = Rng::new(8);
+    let (m, k, n) = (3, 20, 18);
+    let x = Tensor::new(BF16, &[m, k], &rng.reals(m * k));
+    let w = Tensor::new(BF16, &[k, n], &rng.reals(k * n));
+    let bias = Tensor::new(BF16, &[n], &rng.reals(n));
+    let y = Tensor::out(BF16, &[m, n]);
+    let args = |op: &'static std::ffi::CStr| {
+        let (group, op) = (Text(c"world".as_ptr()), Text(op.as_ptr()));
+        [x.value(), w.value(), bias.value(), group, op, Int(0), Int(1), y.value()]
+    };
+    run("MatmulAllReduce", &args(c"sum"));
+    let sums = product(&x.values(), &w.values(), (m, k, n));
+    let b = bias.values();
+    let want: Vec<f64> = (0..m * n).map(|i| sums[i] + b[i % n]).collect();
+    near(&y.values(), &want, tolerance(BF16));
+    refused("MatmulAllReduce", &args(c"max"), 161002, "reduce_op");
 }
 
 #[test]
