@@ -1,12 +1,13 @@
 //! Which computations there are for each op, best first, and why they stand in that order.
 
-use super::{collective, dense, grouped, moe, quant, sparse};
+use super::{activation, collective, dense, grouped, moe, quant, sparse};
 use crate::{
     chip::Chip,
-    kernels::{Declined, experts, paged},
+    kernels::{Declined, experts, paged, recurrent, rows},
 };
 use compiler::{LowerError, Lowered, Operand};
 use ir::Op;
+use passes::ROW_WISE_OPS;
 
 type Lower = fn(&Op, &[Operand], &[Operand], &Chip) -> Result<Lowered, Declined>;
 
@@ -85,13 +86,28 @@ const SPARSE_ATTENTION: &[Choice] = &[
     ),
     choice("kernel", paged::lower, "takes any sizes and chunks of prompts"),
 ];
-const SELECT_KEYS: &[Choice] = &[choice(
-    "LightningIndexer",
-    sparse::select_keys,
-    "scores and selects keys of a paged memory with lengths in device memory",
+const SELECT_KEYS: &[Choice] = &[
+    choice(
+        "LightningIndexer",
+        sparse::select_keys,
+        "scores and selects keys of a paged memory with lengths in device memory",
+    ),
+    choice("kernel", paged::lower, "takes any sizes and chunks of prompts"),
+];
+const RECURRENT: &[Choice] = &[choice(
+    "kernel",
+    recurrent::lower,
+    "operators of the library keep the memory in bf16, or are for later chips",
 )];
+const ROWS: &[Choice] =
+    &[choice("kernel", rows::lower, "one launch for all ops, whose values stay in local memory")];
 const COLLECTIVE: &[Choice] =
     &[choice("memcpy", collective::of_one_rank, "plans are for one device")];
+
+const PAIRS: &[Choice] = &[
+    choice("kernel", rows::lower, "values stay in local memory and are rounded as the op says"),
+    choice("SwiGlu", activation::pairs, "takes rows of any width"),
+];
 
 /// The choices for an op.
 fn choices(op: &Op) -> &'static [Choice] {
@@ -106,6 +122,10 @@ fn choices(op: &Op) -> &'static [Choice] {
         "attention" | "sink_attention" | "latent_attention" => ATTENTION,
         "sparse_latent_attention" => SPARSE_ATTENTION,
         "select_keys" => SELECT_KEYS,
+        "causal_conv" | "gated_delta" => RECURRENT,
+        "silu_mul_pairs" | "swiglu_clamped_pairs" => PAIRS,
+        "rows" | "qk_rope_write" => ROWS,
+        mnemonic if ROW_WISE_OPS.contains(&mnemonic) => ROWS,
         "all_reduce" | "all_gather" => COLLECTIVE,
         _ => &[],
     }

@@ -1,5 +1,6 @@
 //! The compile side: which library operators and which kernels of ours compute an op.
 
+mod activation;
 mod choices;
 mod collective;
 mod dense;

@@ -4,6 +4,7 @@
 pub(super) const TEXTS: &[&str] = &[
     include_str!("../../acl/src/table.rs"),
     include_str!("../chip.rs"),
+    include_str!("activation.rs"),
     include_str!("build.sh"),
     include_str!("choices.rs"),
     include_str!("collective.rs"),

@@ -257,6 +257,7 @@ fn run(case: &Case, rows: u64, of_rows: &Kernels, library: &Library) -> Result<(
             Arg::Operand(i) => *i,
             Arg::Result(i) => of_result[*i],
             Arg::Scratch(_) => panic!("no scratch"),
+            part => panic!("{part:?} of a buffer"),
         })
         .collect();
     let mut slots: Vec<Option<&mut [u8]>> = buffers.iter_mut().map(|b| Some(as_bytes(b))).collect();
