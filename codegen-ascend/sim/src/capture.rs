@@ -194,11 +194,16 @@ pub(crate) fn end(world: &mut World, stream: Key) -> Result<Key> {
     for strand in &capture.branches {
         set_role(world, strand.stream, Role::Plain);
     }
-    let graph = finish(world, key, capture).inspect_err(|_| {
-        world.groups.retain(|_, group| group.graph != key);
-    })?;
-    world.add_graph(graph);
-    Ok(key)
+    match finish(world, key, capture) {
+        Ok(graph) => {
+            world.add_graph(graph);
+            Ok(key)
+        }
+        Err(failure) => {
+            world.groups.retain(|_, group| group.graph != key);
+            Err(failure)
+        }
+    }
 }
 
 fn finish(world: &World, key: Key, capture: Capture) -> Result<Graph> {
@@ -232,6 +237,15 @@ fn finish(world: &World, key: Key, capture: Capture) -> Result<Graph> {
         }
     }
     Ok(graph)
+}
+
+/// Forgets a capture; its streams are plain again.
+pub(crate) fn give_up(world: &mut World, key: Key) {
+    let Some(capture) = world.captures.remove(&key) else { return };
+    for strand in &capture.branches {
+        set_role(world, strand.stream, Role::Plain);
+    }
+    world.groups.retain(|_, group| group.graph != key);
 }
 
 /// Spoils a capture: nothing more is recorded, and its end fails.

@@ -195,9 +195,12 @@ impl World {
         Ok(key)
     }
 
-    /// Removes a stream with whatever it still had to do.
+    /// Removes a stream with whatever it still had to do, and gives up a capture that it is part of.
     pub(crate) fn remove_stream(&mut self, key: Key) {
         if let Some(stream) = self.streams.remove(&key) {
+            if let Role::Captured(capture) = stream.role {
+                capture::give_up(self, capture);
+            }
             call::live("streams", -1);
             stream.wake.notify_all();
             CHANGED.notify_all();

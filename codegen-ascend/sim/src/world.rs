@@ -247,6 +247,16 @@ impl World {
         if lost > 0 {
             call::count("leaked/events", lost);
         }
+        if self.contexts.is_empty() {
+            let lost = self.graphs.len();
+            call::live("graphs", -(lost as i64));
+            if lost > 0 {
+                call::count("leaked/graphs", lost as u64);
+            }
+            self.graphs.clear();
+            self.builds.clear();
+            self.groups.clear();
+        }
         if gone.primary {
             self.primaries.retain(|_, (key, _)| *key != context);
             let lost = memory::release_all(Some(gone.device));

@@ -266,6 +266,31 @@ fn start_and_end_have_their_codes_and_a_reset_tells_what_leaked() {
 }
 
 #[test]
+fn a_reset_gives_up_what_is_open() {
+    let _sim = Sim::new();
+    let (own, memory) = (stream(), device_memory(64));
+    assert_eq!(begin(own, 0), 0);
+    // SAFETY: any device may be named, and the memory is not touched.
+    unsafe {
+        assert_eq!(ascend_sim::api::memory::aclrtMemset(memory, 64, 0, 64), 107030);
+        assert_eq!(aclrtResetDevice(0), 0);
+        assert_eq!(aclrtSetDevice(0), 0);
+        let memory = device_memory(64);
+        assert_eq!(
+            ascend_sim::api::memory::aclrtMemset(memory, 64, 0, 64),
+            0,
+            "no capture is left"
+        );
+    }
+    let own = stream();
+    assert_eq!(begin(own, 0), 0);
+    assert_eq!(end(own).0, 0);
+    // SAFETY: any device may be named.
+    assert_eq!(unsafe { aclrtResetDevice(0) }, 0);
+    assert_eq!((counter("leaked/graphs"), counter("live/graphs")), (1, 0));
+}
+
+#[test]
 fn calls_and_tasks_fail_when_told_to() {
     let _sim = Sim::new();
     let own = stream();

@@ -19,6 +19,9 @@ use std::{
 /// Unified buffer of a vector core in bytes.
 const UNIFIED_BUFFER_BYTES: i64 = 192 << 10;
 
+/// How long the last reset waits for a stream before it drops its work.
+const STUCK_MS: i32 = 5000;
+
 exports! {
     /// Makes a device's own context current on this thread; counted.
     V8_1 fn aclrtSetDevice(device: i32) {
@@ -130,7 +133,7 @@ fn reset(device: i32, all: bool) -> Result {
     for stream in streams {
         drop(world);
         // What failed is of no concern to one who leaves.
-        drop(drain(world::lock(), stream, None));
+        drop(drain(world::lock(), stream, deadline(STUCK_MS)));
         world = world::lock();
     }
     world.remove_context(context);
