@@ -103,12 +103,26 @@ impl AscendGraph {
     }
 }
 
+/// Takes the streams that a sequence was built on out of it, as must be done before it is destroyed.
+fn unbind(session: &Session, sequence: &Sequence, streams: &[Stream]) {
+    for stream in streams {
+        let (sequence, stream) = (sequence.raw(), stream.raw());
+        session.destroy("aclmdlRIUnbindStream", |api| match api.aclmdlRIUnbindStream {
+            // SAFETY: sequence and stream exist.
+            Some(unbind) => unsafe { unbind(sequence, stream) },
+            None => sys::ACL_ERROR_API_NOT_SUPPORT,
+        });
+    }
+}
+
 impl Drop for AscendGraph {
     fn drop(&mut self) {
         let Some(sequence) = self.sequence.take() else { return };
-        let idle = self.session.enter().and_then(|()| self.replayed_on.synchronize(self.timeout));
-        if let Err(e) = &idle {
-            tracing::error!("{e}; a graph is destroyed without knowing that it is idle");
+        if self.session.enter().is_err() || !self.replayed_on.drain(self.timeout) {
+            tracing::error!("a graph is destroyed without knowing that it is idle");
+        }
+        if let Some(parts) = &self.parts {
+            unbind(&self.session, &sequence, &parts.streams);
         }
         if !sequence.destroy() {
             // It may still run: what it uses stays.
@@ -172,7 +186,7 @@ impl Recorder {
             self.streams.push(Arc::new(Stream::new(&self.session)?));
         }
         if warm_up {
-            self.warm_up(&mut steps)?;
+            steps = self.warm_up(steps)?;
         }
         let mut parts = Parts {
             steps,
@@ -223,14 +237,20 @@ impl Recorder {
     }
 
     /// Runs every step once, in order: operators copy constants to the device when they first run,
-    /// which a capture does not allow.
-    fn warm_up(&self, steps: &mut [Step]) -> Result<(), AclError> {
+    /// which a capture does not allow. Gives the steps back when all is done.
+    fn warm_up(&self, mut steps: Vec<Step>) -> Result<Vec<Step>, AclError> {
         let stream = &self.streams[0];
-        for step in steps {
+        let issued = steps.iter_mut().try_for_each(|step| {
             let workspace = self.workspaces[step.stream as usize].clone();
-            step.issue(&self.session, stream, workspace.as_deref())?;
+            step.issue(&self.session, stream, workspace.as_deref())
+        });
+        let done = stream.synchronize(self.timeout);
+        if done.is_err() && !stream.drain(self.timeout) {
+            // They may still run, and use what the steps hold.
+            std::mem::forget(steps);
+            return Err(issued.and(done).err().unwrap_or(AclError::unsupported("warm-up")));
         }
-        stream.synchronize(self.timeout)
+        issued.and(done).map(|()| steps)
     }
 
     fn capture(&self, parts: &mut Parts, count: usize) -> Result<Sequence, RecordError> {
@@ -243,24 +263,59 @@ impl Recorder {
         check(api, "aclmdlRICaptureBegin", code)?;
         let streams: Vec<&Stream> = self.streams[..count].iter().map(Arc::as_ref).collect();
         let issued = self.issue(parts, &streams);
-        let mut raw = std::ptr::null_mut();
         // A capture is ended on every way out; one that went wrong yields nothing, or something that
         // is destroyed at once.
-        // SAFETY: the capture began on this stream and thread; `raw` is written during the call.
-        let code = unsafe { (api.aclmdlRICaptureEnd)(main.raw(), &mut raw) };
-        let ended = check(api, "aclmdlRICaptureEnd", code);
-        let sequence = (!raw.is_null()).then(|| Sequence::own(&self.session, raw));
-        match (issued.and(ended), sequence) {
-            (Ok(()), Some(sequence)) => Ok(sequence),
-            (result, sequence) => {
-                sequence.map(Sequence::destroy);
-                let empty = AclError {
-                    call: "aclmdlRICaptureEnd",
-                    code: sys::ACL_ERROR_FAILURE,
-                    message: "it gave no graph".to_owned(),
+        match (issued, self.end_capture()) {
+            (Ok(()), Ok(sequence)) => Ok(sequence),
+            (issued, ended) => {
+                let error = match ended {
+                    Ok(sequence) => {
+                        sequence.destroy();
+                        None
+                    }
+                    Err(e) => {
+                        self.break_off();
+                        Some(e)
+                    }
                 };
-                Err(result.err().unwrap_or(empty).into())
+                Err(issued.err().or(error).unwrap_or(AclError::unsupported("capture")).into())
             }
+        }
+    }
+
+    /// Ends the capture that began on the first stream.
+    fn end_capture(&self) -> Result<Sequence, AclError> {
+        let api = &self.session.api;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the stream exists and the device is current; `raw` is written during the call.
+        let code = unsafe { (api.aclmdlRICaptureEnd)(self.streams[0].raw(), &mut raw) };
+        check(api, "aclmdlRICaptureEnd", code)?;
+        if raw.is_null() {
+            let message = "it gave no graph".to_owned();
+            return Err(AclError {
+                call: "aclmdlRICaptureEnd",
+                code: sys::ACL_ERROR_FAILURE,
+                message,
+            });
+        }
+        Ok(Sequence::own(&self.session, raw))
+    }
+
+    /// After an end that failed: the capture may be open still.
+    fn break_off(&self) {
+        let api = &self.session.api;
+        let (mut status, mut raw) = (sys::ACL_MODEL_RI_CAPTURE_STATUS_NONE, std::ptr::null_mut());
+        // SAFETY: the stream exists and the device is current; both are written during the call.
+        let code =
+            unsafe { (api.aclmdlRICaptureGetInfo)(self.streams[0].raw(), &mut status, &mut raw) };
+        let open = check(api, "aclmdlRICaptureGetInfo", code).is_ok()
+            && status != sys::ACL_MODEL_RI_CAPTURE_STATUS_NONE;
+        if !open {
+            return;
+        }
+        match self.end_capture() {
+            Ok(sequence) => drop(sequence.destroy()),
+            Err(e) => tracing::error!("{e}; a capture that failed stays open"),
         }
     }
 
@@ -301,6 +356,7 @@ impl Recorder {
         match built {
             Ok(()) => Ok(sequence),
             Err(e) => {
+                unbind(&self.session, &sequence, &parts.streams);
                 sequence.destroy();
                 Err(e.into())
             }

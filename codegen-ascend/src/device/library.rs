@@ -171,6 +171,11 @@ impl Libraries {
         unsafe { Api::resolve(|function| self.symbol(function.symbol)) }
     }
 
+    /// Whether a library has the function.
+    pub fn has(&self, function: &Function) -> bool {
+        !self.symbol(function.symbol).is_null()
+    }
+
     /// Both phases of an operator; `None` when a library lacks one of them.
     pub fn operator(&self, signature: &Signature) -> Option<OperatorFunctions> {
         let find = |name: &str| {

@@ -86,7 +86,7 @@ impl Memory {
         })();
         // Copies that were put on the stream read the pinned memory, also when a later one failed.
         let waited = stream.synchronize(timeout);
-        if waited.is_err() {
+        if waited.is_err() && !stream.drain(timeout) {
             std::mem::forget(buffers);
         }
         copied.and(waited)

@@ -16,6 +16,7 @@ mod kernels;
 mod library;
 mod memory;
 mod operator;
+mod probe;
 mod result;
 mod safe;
 mod session;
@@ -25,6 +26,7 @@ pub use build::{BuildError, KernelCompiler};
 pub use capture::{AscendGraph, Record};
 pub use kernels::BATCH_MARKER;
 pub use library::{LaunchFunction, Libraries, Opened, OperatorFunctions};
+pub use probe::{FoundDevice, Probe};
 pub use result::AclError;
 pub use session::{OpenError, Session};
 

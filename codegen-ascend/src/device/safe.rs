@@ -77,6 +77,12 @@ impl Stream {
         check(api, "aclrtSynchronizeStreamWithTimeout", code)
     }
 
+    /// Waits until nothing runs on it, on the way out of something that failed; whether that is so.
+    pub(crate) fn drain(&self, timeout: Option<Duration>) -> bool {
+        // The first failure may be that of the work itself, which is over then.
+        self.synchronize(timeout).is_ok() || self.synchronize(timeout).is_ok()
+    }
+
     /// Makes later work of this stream wait for what `event` marks.
     pub(crate) fn wait(&self, event: &Event) -> Result<(), AclError> {
         let api = &self.session.api;
