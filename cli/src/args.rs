@@ -61,6 +61,9 @@ pub enum Command {
         after_help = "Example:\n  precast opt layer.ir --passes fuse-add-rms-norm --check-numerics"
     )]
     Opt(OptArgs),
+    /// What this machine has to serve on an Ascend NPU, and what that means.
+    #[command(after_help = "Example:\n  precast doctor --device ascend")]
+    Doctor(DoctorArgs),
 }
 
 /// What an artifact is compiled for; also the options of `run`.
@@ -404,6 +407,32 @@ pub struct SelfcheckArgs {
     /// The device.
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+/// Which runtime `doctor` looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DoctorDevice {
+    /// The vendor's.
+    Ascend,
+    /// That of the software device.
+    AscendSim,
+}
+
+/// Options of `doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Which runtime to look at.
+    #[arg(long, value_enum, default_value_t = DoctorDevice::Ascend)]
+    pub device: DoctorDevice,
+    /// Number of the device.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
+    pub ordinal: i32,
+    /// A library that serves as the whole runtime, instead of the one that is found.
+    #[arg(long, value_name = "FILE")]
+    pub library: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `opt`.

@@ -6,6 +6,7 @@ mod args;
 mod cache;
 mod compile;
 mod device;
+mod doctor;
 mod engine;
 mod extension;
 mod generate;

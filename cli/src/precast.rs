@@ -2,7 +2,7 @@
 
 use crate::{
     args::Command,
-    compile,
+    compile, doctor,
     extension::{Extension, ExtensionError},
     generate, inspect, log, opt, selfcheck, serve,
 };
@@ -99,6 +99,7 @@ impl Precast {
             Command::Inspect(args) => inspect::inspect(&args),
             Command::Selfcheck(args) => selfcheck::selfcheck(self, &args),
             Command::Opt(args) => opt::opt(self, &args),
+            Command::Doctor(args) => doctor::doctor(&args),
         }
     }
 
