@@ -5,7 +5,10 @@ mod support;
 
 use acl::{FUNCTIONS, Library, for_each_function, sys::*};
 use ascend_sim::api;
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, CString},
+};
 use support::*;
 
 /// Every function of the runtime library, by name.
@@ -37,6 +40,35 @@ macro_rules! coerce {
     (@ nnopbase $name:ident, $ty:ty, $count:ident) => {};
 }
 for_each_function!(coerce);
+
+/// The shared library that the tests' build made beside them.
+fn shared_library() -> *mut std::ffi::c_void {
+    let tests = std::env::current_exe().unwrap();
+    let folders = tests.ancestors().skip(1).take(2);
+    let path =
+        folders.map(|folder| folder.join("libascend_sim.so")).find(|path| path.exists()).unwrap();
+    let path = CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: the path ends with a zero byte, and the library is ours.
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!library.is_null(), "{path:?} cannot be loaded");
+    library
+}
+
+#[test]
+fn the_shared_library_has_every_symbol() {
+    let library = shared_library();
+    // SAFETY: the library is open, and names end with a zero byte.
+    let has = |name: &CStr| !unsafe { libc::dlsym(library, name.as_ptr()) }.is_null();
+    let wanted = FUNCTIONS.iter().filter(|f| f.required || f.library == Library::ascendcl);
+    let missing: Vec<_> = wanted.filter(|f| !has(f.symbol)).map(|f| f.name()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let ours = api::exports().map(|(name, _)| name);
+    for name in
+        ours.chain(["ascendSimFail", "ascendSimReset", "ascendSimReport", "aclGetRecentErrMsg"])
+    {
+        assert!(has(&CString::new(name).unwrap()), "{name}");
+    }
+}
 
 #[test]
 fn functions_appear_in_the_declared_releases() {
