@@ -10,7 +10,7 @@ use std::{
     ffi::{CString, c_void},
     fs,
     path::{Path, PathBuf},
-    process::{Command, id},
+    process::Command,
     ptr::{null, null_mut},
     sync::LazyLock,
 };
@@ -47,7 +47,7 @@ extern "C" __global__ __aicore__ void add_one_7(GM_ADDR x, GM_ADDR y, uint64_t c
 
 /// The compiled kernel; made once for all tests of this file.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let folder = std::env::temp_dir().join(format!("ascend-sim-kernels-{}", id()));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ascend-sim-kernels");
     fs::create_dir_all(&folder).unwrap();
     let (source, library) = (folder.join("kernel.cpp"), folder.join("kernel.so"));
     fs::write(&source, SOURCE).unwrap();
