@@ -1,41 +1,80 @@
 //! Arithmetic that operators share, on dense rows.
 
+use crate::objects::{Element, Tensor};
 use half::{bf16, f16};
 
-use crate::objects::Element;
+/// The right side of a product, `[k,n]`, in the order in which it is stored.
+pub(super) struct Right<T> {
+    values: Vec<T>,
+    /// Columns follow one another, not rows.
+    by_column: bool,
+}
+
+impl<T> From<Vec<T>> for Right<T> {
+    fn from(values: Vec<T>) -> Self {
+        Self { values, by_column: false }
+    }
+}
+
+impl Tensor {
+    fn right<T>(&self, read: impl FnOnce(&Tensor) -> Vec<T>) -> Right<T> {
+        let by_column = self.stored_matrix().2;
+        let values = if by_column { read(&self.transposed()) } else { read(self) };
+        Right { values, by_column }
+    }
+
+    /// A matrix as the right side of a product of floats.
+    pub(super) fn right_reals(&self) -> Right<f32> {
+        self.right(Tensor::reals)
+    }
+
+    /// A matrix as the right side of a product of whole numbers.
+    pub(super) fn right_words(&self) -> Right<i32> {
+        self.right(Tensor::words)
+    }
+}
 
 /// `x [m,k]` times `w [k,n]`. Each sum runs in the order of `k`, whatever the other rows are.
-pub(super) fn product(x: &[f32], w: &[f32], k: usize, n: usize) -> Vec<f32> {
-    rows(x, k, n, |acc, p, a| {
-        for (sum, &b) in acc.iter_mut().zip(&w[p * n..][..n]) {
-            *sum += a * b;
-        }
-    })
+pub(super) fn product(x: &[f32], w: &Right<f32>, k: usize, n: usize) -> Vec<f32> {
+    rows(x, w, k, n, |sum, a, b| sum + a * b)
 }
 
 /// `x [m,k]` times `w [k,n]` in whole numbers of 32 bits.
-pub(super) fn whole_product(x: &[i32], w: &[i32], k: usize, n: usize) -> Vec<i32> {
-    rows(x, k, n, |acc: &mut [i32], p, a: i32| {
-        for (sum, &b) in acc.iter_mut().zip(&w[p * n..][..n]) {
-            *sum = sum.wrapping_add(a.wrapping_mul(b));
-        }
-    })
+pub(super) fn whole_product(x: &[i32], w: &Right<i32>, k: usize, n: usize) -> Vec<i32> {
+    rows(x, w, k, n, |sum, a, b| sum.wrapping_add(a.wrapping_mul(b)))
 }
 
-fn rows<X: Copy, Y: Copy + Default>(
-    x: &[X],
+/// Columns whose sums run side by side.
+const LANES: usize = 8;
+
+fn rows<T: Copy + Default>(
+    x: &[T],
+    w: &Right<T>,
     k: usize,
     n: usize,
-    add: impl Fn(&mut [Y], usize, X),
-) -> Vec<Y> {
+    add: impl Fn(T, T, T) -> T,
+) -> Vec<T> {
     let m = x.len().checked_div(k).unwrap_or(0);
-    let mut out = vec![Y::default(); m * n];
-    if n == 0 {
+    let mut out = vec![T::default(); m * n];
+    if n == 0 || k == 0 {
         return out;
     }
-    for (row, acc) in x.chunks_exact(k.max(1)).zip(out.chunks_exact_mut(n)) {
-        for (p, &a) in row.iter().enumerate() {
-            add(acc, p, a);
+    for (row, sums) in x.chunks_exact(k).zip(out.chunks_exact_mut(n)) {
+        if w.by_column {
+            let columns = w.values.chunks(LANES * k);
+            for (sums, columns) in sums.chunks_mut(LANES).zip(columns) {
+                for (p, &a) in row.iter().enumerate() {
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        *sum = add(*sum, a, columns[i * k + p]);
+                    }
+                }
+            }
+        } else {
+            for (&a, own) in row.iter().zip(w.values.chunks_exact(n)) {
+                for (sum, &b) in sums.iter_mut().zip(own) {
+                    *sum = add(*sum, a, b);
+                }
+            }
         }
     }
     out

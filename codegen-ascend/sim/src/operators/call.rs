@@ -1,6 +1,6 @@
 //! A call: the parameters of an operator by value, and the checks that operators share.
 
-use crate::objects::{Element, Fault, INNER, Tensor};
+use crate::objects::{Element, Fault, INNER, NULL_POINTER, Tensor};
 use acl::Parameter;
 
 /// A parameter by value.
@@ -60,8 +60,6 @@ impl Call {
     }
 
     readers! {
-        /// A tensor that has to be there.
-        tensor -> &Tensor { Argument::Tensor(t) => t }
         /// A tensor that may be left out.
         optional -> Option<&Tensor> { Argument::Tensor(t) => Some(t), Argument::Absent => None }
         /// The tensors of a list, none where it is left out.
@@ -80,6 +78,12 @@ impl Call {
         flag -> bool { Argument::Bool(v) => *v }
         /// An element type.
         element -> Element { Argument::Type(v) => *v }
+    }
+
+    /// A tensor that has to be there, even if the table lets it be null.
+    pub(crate) fn tensor(&self, name: &str) -> Result<&Tensor, Fault> {
+        let message = format!("{name} is null");
+        self.optional(name)?.ok_or(Fault { code: NULL_POINTER, message })
     }
 
     /// Every tensor, those of lists included.

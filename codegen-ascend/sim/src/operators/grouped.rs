@@ -1,6 +1,7 @@
 //! Products of groups of rows with the matrix of their group.
 
-use super::arithmetic::{product, quantise, round_to, silu, unit_scale, whole_product};
+use super::arithmetic::{Right, product, round_to, silu, unit_scale, whole_product};
+use super::groups::Groups;
 use super::matmul::sides;
 use super::quant_matmul::{INT4_GROUP, mixed_product};
 use super::{Call, Implementation, Outcome, Prepared};
@@ -12,62 +13,12 @@ pub(super) const OPERATORS: &[(&str, Implementation)] = &[
     ("GroupedMatmulV4", |call| grouped(call, false)),
     ("GroupedMatmulV5", |call| grouped(call, false)),
     ("GroupedMatmulWeightNz", |call| grouped(call, true)),
-    ("GroupedMatmulSwigluQuantWeightNZ", swiglu_quant),
-    ("GroupedMatmulFinalizeRoutingV3", finalize_routing),
 ];
 
-/// Groups of one call.
-const MAX_GROUPS: usize = 1024;
 /// Tensors of one list.
 const MAX_TENSORS: usize = 128;
 /// Workspace of a grouped product, and of each group: where the split is written.
 const WORKSPACE: (u64, u64) = (4096, 64);
-
-/// The list of group sizes on the device, and how it is written.
-#[derive(Clone, Copy)]
-pub(super) struct Groups<'a> {
-    list: &'a Tensor,
-    kind: i64,
-    groups: usize,
-}
-
-impl<'a> Groups<'a> {
-    /// That `list` describes `groups` groups in the way `kind` says: 0 the ends, 1 the sizes, 2 pairs
-    /// of group and size.
-    pub(super) fn check(list: &'a Tensor, kind: i64, groups: usize) -> Result<Self, Fault> {
-        list.of(&[I64])?.nd()?;
-        match kind {
-            2 => list.shaped(&[groups, 2])?,
-            _ => list.shaped(&[groups])?,
-        };
-        list.rule(groups <= MAX_GROUPS, "at most 1024 groups")?;
-        list.rule(kind == 0 || groups != 1, "sizes of groups are of at least two")?;
-        Ok(Self { list, kind, groups })
-    }
-
-    /// The rows of each group in turn, of `rows` rows.
-    pub(super) fn read(&self, rows: usize) -> Result<Vec<(usize, Range<usize>)>, Fault> {
-        let values = self.list.integers();
-        let mut start = 0i64;
-        let mut out = Vec::with_capacity(self.groups);
-        for g in 0..self.groups {
-            let (group, end) = match self.kind {
-                0 => (g as i64, values[g]),
-                1 => (g as i64, start + values[g]),
-                _ => (values[2 * g], start + values[2 * g + 1]),
-            };
-            if end < start || end > rows as i64 || !(0..self.groups as i64).contains(&group) {
-                return Err(Fault::exception(format!(
-                    "{}: group {group} of rows {start}..{end}, where there are {rows} rows and {} groups",
-                    self.list.name, self.groups
-                )));
-            }
-            out.push((group as usize, start as usize..end as usize));
-            start = end;
-        }
-        Ok(out)
-    }
-}
 
 /// What is done to the elements of a result.
 fn activate(kind: i64, v: f32) -> f32 {
@@ -177,7 +128,7 @@ impl Operands<'_> {
             y.iter_mut().enumerate().for_each(|(i, v)| *v *= token(i));
         } else {
             let whole = self.bias.element() == Some(I32);
-            let sums = whole_product(&input.words(), &weight.words(), k, n);
+            let sums = whole_product(&input.words(), &weight.right_words(), k, n);
             let added = if whole { self.bias.integers(group) } else { vec![0; n] };
             let sums: Vec<i64> =
                 sums.iter().enumerate().map(|(i, &v)| i64::from(v) + added[i % n]).collect();
@@ -202,10 +153,9 @@ impl Operands<'_> {
     }
 
     /// The matrix of `group` as floating-point numbers of the type of the rows.
-    fn floats(&self, w: &Tensor, group: usize, element: Element, k: usize, n: usize) -> Vec<f32> {
-        let weights = w.reals();
+    fn floats(&self, w: &Tensor, group: usize, element: Element, k: usize, n: usize) -> Right<f32> {
         if w.element.is_float() {
-            return weights;
+            return w.right_reals();
         }
         let (scale, offset) =
             (self.antiquant_scale.reals(group), self.antiquant_offset.reals(group));
@@ -215,7 +165,7 @@ impl Operands<'_> {
             let w = w + offset.get(at(i)).copied().unwrap_or(0.0);
             round_to(element, w * scale[at(i)])
         };
-        weights.iter().enumerate().map(value).collect()
+        w.reals().iter().enumerate().map(value).collect::<Vec<_>>().into()
     }
 }
 
@@ -458,133 +408,4 @@ fn four_bit_rules(
         return Err(Fault::invalid(format!("quant_group_size: {size} is neither 0 nor 256")));
     }
     Ok(())
-}
-
-/// A grouped product, the gated activation of its halves, and codes of that with a scale for each
-/// row.
-fn swiglu_quant(call: &Call) -> Outcome<'_> {
-    let (x, weight) = (call.tensor("x")?, call.tensor("weight")?);
-    let (scale, tokens) = (call.tensor("weight_scale")?, call.tensor("x_scale")?);
-    let (out, out_scale) = (call.tensor("output")?, call.tensor("output_scale")?);
-    call.unsupported(&["bias", "offset", "output_offset"])?;
-    x.of(&[I8])?.nd()?.ranked(2, 2)?;
-    weight.of(&[I8])?.nz()?.ranked(3, 3)?;
-    let (m, _, n) = sides(x, weight)?;
-    let groups = weight.dims[0];
-    weight.rule(n.is_multiple_of(2) && n <= 10240, "N is even and at most 10240")?;
-    x.rule(x.width() < 65536, "K is below 65536")?;
-    scale.of(&[F32, BF16, F16])?.shaped(&[groups, n])?;
-    tokens.of(&[F32])?.shaped(&[m])?;
-    out.of(&[I8])?.shaped(&[m, n / 2])?;
-    out_scale.of(&[F32])?.shaped(&[m])?;
-    let list = Groups::check(call.tensor("group_list")?, 0, groups)?;
-    let workspace = WORKSPACE.0 + (m * n * size_of::<i32>()) as u64;
-    Ok(Prepared::new(workspace, move || {
-        for (group, rows) in list.read(m)? {
-            if rows.is_empty() {
-                continue;
-            }
-            let part = |t: &Tensor| t.range(rows.start, rows.len());
-            let w = weight.at(group);
-            let sums = whole_product(&part(x).words(), &w.words(), w.dims[0], n);
-            let (scale, tokens) = (scale.at(group).reals(), part(tokens).reals());
-            let (mut codes, mut scales) = (Vec::new(), Vec::new());
-            for (row, token) in sums.chunks(n).zip(tokens) {
-                let value = |i: usize| row[i] as f32 * scale[i] * token;
-                let gated: Vec<f32> =
-                    (0..n / 2).map(|i| silu(value(i)) * value(i + n / 2)).collect();
-                let (row, scale) = quantise(&gated, 127.0);
-                codes.extend(row);
-                scales.push(scale);
-            }
-            part(out).put(&codes);
-            part(out_scale).put(&scales);
-        }
-        Ok(())
-    }))
-}
-
-/// A grouped product whose rows are weighed and added to the rows of their tokens.
-fn finalize_routing(call: &Call) -> Outcome<'_> {
-    let (x, stored, out) = (call.tensor("x1")?, call.tensor("x2")?, call.tensor("out")?);
-    let required = |name: &'static str| {
-        let missing = || Fault::invalid(format!("{name}: is needed on this chip"));
-        call.optional(name)?.ok_or_else(missing)
-    };
-    let (scale, tokens) = (required("scale")?, required("pertoken_scale")?);
-    let (logit, index) = (required("logit")?, required("row_index")?);
-    let (shared, bias) = (call.optional("shared_input")?, call.optional("bias")?);
-    call.unsupported(&["offset", "antiquant_scale", "antiquant_offset"])?;
-    if call.flag("transpose_x1")? || call.flag("transpose_x2")? {
-        return Err(Fault::invalid("transpose_x1 and transpose_x2 are not taken"));
-    }
-    call.int_in("dtype", 0..=0)?;
-    x.of(&[I8])?.nd()?.ranked(2, 2)?;
-    stored.of(&[I8, I32, I4])?.ranked(3, 3)?;
-    let weight = stored.as_int4();
-    let mixed = weight.element == I4;
-    let (m, k, n) = sides(x, &weight)?;
-    weight.rule(k % 16 == 0 && n % 32 == 0, "K is a multiple of 16 and N of 32")?;
-    let groups = weight.dims[0];
-    let list =
-        Groups::check(required("group_list")?, call.int_in("group_list_type", 0..=1)?, groups)?;
-    if mixed {
-        scale.of(&[U64, I64])?.shaped(&[groups, 1, n])?;
-        let missing = || Fault::invalid("bias: INT8 with INT4 weights takes the sums of 8 * w");
-        bias.ok_or_else(missing)?.of(&[F32])?.shaped(&[groups, n])?;
-    } else {
-        scale.of(&[F32, BF16])?.shaped(&[groups, n])?;
-        if let Some(bias) = bias {
-            bias.of(&[BF16])?.shaped(&[groups, n])?;
-        }
-    }
-    tokens.of(&[F32])?.shaped(&[m])?;
-    logit.of(&[F32])?.shaped(&[m])?;
-    index.of(&[I64])?.shaped(&[m])?;
-    out.of(&[F32])?.ranked(2, 2)?;
-    let rows = out.dims[0];
-    out.shaped(&[rows, n])?;
-    let factor = call.float("shared_input_weight")? as f32;
-    let first = call.int_in("shared_input_offset", 0..=rows as i64)? as usize;
-    if let Some(shared) = shared {
-        shared.of(&[BF16])?.ranked(2, 2)?;
-        shared.shaped(&[shared.dims[0], n])?.rule(first + shared.dims[0] <= rows, "rows of out")?;
-    }
-    let workspace = WORKSPACE.0 + (m * n * size_of::<i32>()) as u64;
-    Ok(Prepared::new(workspace, move || {
-        let mut sum = vec![0.0f32; rows * n];
-        if let Some(shared) = shared.map(Tensor::reals) {
-            let from = &mut sum[first * n..];
-            from.iter_mut().zip(shared).for_each(|(v, s)| *v += s * factor);
-        }
-        let (tokens, logit, index) = (tokens.reals(), logit.reals(), index.integers());
-        for (group, range) in list.read(m)? {
-            if range.is_empty() {
-                continue;
-            }
-            let input = x.range(range.start, range.len()).words();
-            let w = weight.at(group).words();
-            let bias = bias.map(|b| b.at(group).reals());
-            let y: Vec<f32> = if let (true, Some(bias)) = (mixed, &bias) {
-                mixed_product(&input, &w, &scale.at(group).integers(), bias, k, n)
-            } else {
-                let scale = scale.at(group).reals();
-                let sums = whole_product(&input, &w, k, n);
-                sums.iter().enumerate().map(|(i, &v)| v as f32 * scale[i % n]).collect()
-            };
-            for (row, y) in range.zip(y.chunks(n)) {
-                let target = usize::try_from(index[row]).ok().filter(|&t| t < rows);
-                let Some(target) = target else {
-                    let message = format!("row_index: {} of {rows} rows", index[row]);
-                    return Err(Fault::exception(message));
-                };
-                for (i, v) in y.iter().enumerate() {
-                    let bias = bias.as_ref().filter(|_| !mixed).map_or(0.0, |b| b[i]);
-                    sum[target * n + i] += (v * tokens[row] + bias) * logit[row];
-                }
-            }
-        }
-        out.put(&sum);
-        Ok(())
-    }))
 }

@@ -55,7 +55,7 @@ pub(super) fn multiply(x: &Tensor, w: &Tensor, out: &Tensor) -> Result<(), Fault
     let (_, k, n) = sides(x, w)?;
     let batches: usize = out.dims[..out.dims.len() - 2].iter().product();
     for b in 0..batches {
-        let (x, w) = (matrix_of(x, b).reals(), matrix_of(w, b).reals());
+        let (x, w) = (matrix_of(x, b).reals(), matrix_of(w, b).right_reals());
         matrix_of(out, b).put(&product(&x, &w, k, n));
     }
     Ok(())
@@ -139,7 +139,7 @@ fn all_reduce(call: &Call) -> Outcome<'_> {
         bias.of(&[x1.element])?.shaped(&[n])?;
     }
     Ok(Prepared::new(SPLIT_WORKSPACE, move || {
-        let (x, w) = (x1.reals(), x2.reals());
+        let (x, w) = (x1.reals(), x2.right_reals());
         let mut y = product(&x, &w, x2.dims[0], n);
         if let Some(bias) = bias.map(Tensor::reals) {
             y.chunks_mut(n).for_each(|row| row.iter_mut().zip(&bias).for_each(|(v, b)| *v += b));

@@ -3,7 +3,7 @@
 //! Sizes are fixed by the documentation: queries pass through 1536 columns, latent rows have 512 and
 //! their rotated part 64, heads 128 before and 512 after absorption.
 
-use super::arithmetic::{product, quantise, rms_norm, round_to, whole_product};
+use super::arithmetic::{Right, product, quantise, rms_norm, round_to, whole_product};
 use super::{Call, Implementation, Outcome, Prepared};
 use crate::objects::{Element, Fault, Tensor};
 use Element::{BF16, F16, F32, I8, I32, I64};
@@ -85,7 +85,7 @@ impl Absorption<'_> {
         row: &[f32],
         cos: &[f32],
         sin: &[f32],
-        weights: &[Vec<f32>],
+        weights: &[Right<f32>],
     ) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
         let round = |v: Vec<f32>| v.iter().map(|&v| round_to(self.element, v)).collect();
         row.chunks(HEAD + ROPE)
@@ -97,8 +97,8 @@ impl Absorption<'_> {
             .unzip()
     }
 
-    fn weights(&self) -> Vec<Vec<f32>> {
-        (0..self.heads).map(|h| self.weight.at(h).reals()).collect()
+    fn weights(&self) -> Vec<Right<f32>> {
+        (0..self.heads).map(|h| self.weight.at(h).right_reals()).collect()
     }
 }
 
@@ -133,11 +133,11 @@ impl Projection<'_> {
     fn apply(&self, rows: &[f32], row_scales: Option<&[f32]>) -> Vec<f32> {
         let (k, n) = (self.weight.dims[0], self.weight.dims[1]);
         let (Some(row_scales), Some(scale)) = (row_scales, self.scale) else {
-            return rounded(BF16, product(rows, &self.weight.reals(), k, n));
+            return rounded(BF16, product(rows, &self.weight.right_reals(), k, n));
         };
         let codes: Vec<i32> = rows.iter().map(|&v| v as i32).collect();
         let scale = scale.reals();
-        let sums = whole_product(&codes, &self.weight.words(), k, n).into_iter().enumerate();
+        let sums = whole_product(&codes, &self.weight.right_words(), k, n).into_iter().enumerate();
         let real = |(i, v): (usize, i32)| v as f32 * scale[i % n] * row_scales[i / n];
         rounded(BF16, sums.map(real).collect())
     }
@@ -337,7 +337,7 @@ impl<'a> CodeProjection<'a> {
             _ => self.scale.reals(),
         };
         let bias = self.bias.words();
-        let sums = whole_product(codes, &self.weight.transposed().words(), k, n);
+        let sums = whole_product(codes, &self.weight.transposed().right_words(), k, n);
         let real = |(i, v): (usize, i32)| (v + bias[i % n]) as f32 * scales[i % n];
         rounded(self.element, sums.into_iter().enumerate().map(real).collect())
     }

@@ -10,16 +10,20 @@ mod access;
 mod activation;
 mod arithmetic;
 mod call;
+mod combine;
 mod decode;
 mod delta;
+mod dispatch;
+mod gating;
 mod glue;
 mod grouped;
+mod grouped_ends;
+mod groups;
 mod matmul;
 mod mla;
 mod norm;
 mod prepared;
 mod quant_matmul;
-mod routing;
 mod sparse;
 
 pub(crate) mod host;
@@ -38,14 +42,17 @@ type Implementation = fn(&Call) -> Outcome<'_>;
 /// The operators of this library by name.
 const IMPLEMENTATIONS: &[&[(&str, Implementation)]] = &[
     activation::OPERATORS,
+    combine::OPERATORS,
     delta::OPERATORS,
+    dispatch::OPERATORS,
+    gating::OPERATORS,
     glue::OPERATORS,
     grouped::OPERATORS,
+    grouped_ends::OPERATORS,
     matmul::OPERATORS,
     mla::OPERATORS,
     norm::OPERATORS,
     quant_matmul::OPERATORS,
-    routing::OPERATORS,
     sparse::OPERATORS,
 ];
 

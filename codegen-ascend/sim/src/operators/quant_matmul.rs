@@ -224,16 +224,16 @@ fn quantised<'a>(call: &'a Call, o: Operands<'a>) -> Outcome<'a> {
         let batches: usize = o.out.dims[..o.out.dims.len() - 2].iter().product();
         for b in 0..batches {
             let x = matrix_of(&x, b).words();
-            let w = matrix_of(&w, b).words();
+            let w = matrix_of(&w, b);
             let out = matrix_of(o.out, b);
             if let (true, Some(assist), Some(tokens)) = (mixed, o.assist, o.token_scale) {
-                let y = mixed_product(&x, &w, &o.scale.integers(), &assist.reals(), k, n);
+                let y = mixed_product(&x, &w.words(), &o.scale.integers(), &assist.reals(), k, n);
                 let tokens = tokens.reals();
                 let scaled: Vec<f32> =
                     y.iter().enumerate().map(|(i, v)| v * tokens[i / n]).collect();
                 out.put(&scaled);
             } else {
-                epilogue.write(&whole_product(&x, &w, k, n), n, &out);
+                epilogue.write(&whole_product(&x, &w.right_words(), k, n), n, &out);
             }
         }
         Ok(())
@@ -289,7 +289,9 @@ pub(super) fn mixed_product(
         for row in weights.chunks(n) {
             sums.iter_mut().zip(row).for_each(|(s, v)| *s += v);
         }
-        for (i, v) in whole_product(&part, weights, deep, n).into_iter().enumerate() {
+        for (i, v) in
+            whole_product(&part, &weights.to_vec().into(), deep, n).into_iter().enumerate()
+        {
             let scale = f32::from_bits(scales[g * n + i % n] as u32);
             out[i] += (v - 8 * sums[i % n]) as f32 * scale;
         }
@@ -402,7 +404,7 @@ fn weight_only(call: &Call) -> Outcome<'_> {
             .enumerate()
             .map(|(i, w)| round_to(element, (w + per(&offsets, i)) * per(&scales, i)))
             .collect();
-        let mut out = product(&x.reals(), &weights, k, n);
+        let mut out = product(&x.reals(), &weights.into(), k, n);
         if let Some(bias) = bias.map(Tensor::reals) {
             out.iter_mut().enumerate().for_each(|(i, v)| *v += bias[i % n]);
         }
