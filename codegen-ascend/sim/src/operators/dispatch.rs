@@ -75,7 +75,9 @@ impl Dispatch<'_> {
             let fits = scale.dims == [hi - lo, width] || scale.dims == [1, width];
             scale.of(&[F32])?.rule(fits, "one row for every expert, or one")?;
         }
-        if let (Codes::Dynamic, Some(out)) = (self.codes, self.out_scale) {
+        // Scales are made, or go with their rows.
+        let scaled = self.codes == Codes::Dynamic || !coded && self.scale.is_some();
+        if let Some(out) = self.out_scale.filter(|_| scaled) {
             let rows = self.out.rows();
             out.of(&[F32])?
                 .rule(out.dims == [rows] || out.dims == [rows, 1], "one for every row")?;

@@ -146,6 +146,23 @@ fn rows_are_coded_while_they_are_dispatched_to_the_experts_that_are_here() {
     refused("MoeInitRoutingV3", &wrong, 161002, "expanded_scale_out");
     wrong[10] = Int(2);
     refused("MoeInitRoutingV3", &wrong, 161002, "quant_mode: 2");
+
+    // Rows that are codes already go with the scales they have.
+    let coded = Tensor::new(I8, &[tokens, width], &rng.codes(tokens * width, 128));
+    let own = Tensor::new(F32, &[tokens], &rng.reals(tokens));
+    let mut args = args(1, &counts);
+    args[0] = coded.value();
+    args[2] = own.value();
+    args[10] = Int(-1);
+    run("MoeInitRoutingV3", &args);
+    for (row, token) in [(0, 1), (1, 2), (2, 0), (3, 2)] {
+        assert_eq!(scales.values()[row], own.values()[token]);
+        let moved = &out.values()[row * width..][..width];
+        assert_eq!(*moved, coded.values()[token * width..][..width]);
+    }
+    let short = Tensor::out(F32, &[7]);
+    args[16] = short.value();
+    refused("MoeInitRoutingV3", &args, 161002, "expanded_scale_out: [7] breaks the rule");
 }
 
 /// Places of the largest values, largest first.
