@@ -25,7 +25,10 @@ __aicore__ inline void Combine(const Operands &operands, const GlobalTensor<floa
                 total[h] = record.GetValue(ITEM_HEADS * VALUE + 16 * h + 8);
             }
             Sync<HardEvent::S_V>();
-            folded.Take(largest, total, record);
+            folded.Begin(largest, total);
+            for (uint32_t h = 0; h < ITEM_HEADS; ++h) {
+                folded.Take(h, record[h * VALUE]);
+            }
             recordQueue.FreeTensor(record);
         }
         if constexpr (SINKS) {
@@ -33,6 +36,8 @@ __aicore__ inline void Combine(const Operands &operands, const GlobalTensor<floa
             ReadSinks<ITEM_HEADS>(logits, sinks, head);
             folded.AddSinks(logits);
         }
-        folded.Write(out[t * outStride + head * VALUE]);
+        for (uint32_t h = 0; h < ITEM_HEADS; ++h) {
+            folded.Write(h, out[t * outStride + (head + h) * VALUE]);
+        }
     }
 }

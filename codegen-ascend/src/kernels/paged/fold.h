@@ -6,33 +6,40 @@ public:
         pipe.InitBuffer(sumBuffer, COUNT * VALUE * sizeof(float));
         pipe.InitBuffer(weightBuffer, RoundUp(COUNT * 2, 8) * sizeof(float));
         pipe.InitBuffer(divisorBuffer, VALUE * sizeof(float));
-        pipe.InitBuffer(outQueue, 1, COUNT * VALUE * sizeof(Out));
+        pipe.InitBuffer(outQueue, 2, VALUE * sizeof(Out));
         sum = sumBuffer.Get<float>();
     }
 
     __aicore__ inline void Clear() { pieces = 0; }
 
-    // Adds the next piece: of each head the largest score, the sum of exponentials, the mixed values.
-    __aicore__ inline void Take(const float *pieceLargest, const float *pieceTotal, const LocalTensor<float> &mixed)
+    // Begins the next piece: of each head the largest score and the sum of exponentials.
+    __aicore__ inline void Begin(const float *pieceLargest, const float *pieceTotal)
     {
         if (pieces++ == 0) {
             for (uint32_t h = 0; h < COUNT; ++h) {
                 largest[h] = pieceLargest[h];
                 total[h] = pieceTotal[h];
             }
-            Adds(sum, mixed, 0.0f, COUNT * VALUE);
-            PipeBarrier<PIPE_V>();
             return;
         }
         Weigh(pieceLargest);
         for (uint32_t h = 0; h < COUNT; ++h) {
-            const float before = weights[2 * h], now = weights[2 * h + 1];
-            total[h] = total[h] * before + pieceTotal[h] * now;
-            Muls(sum[h * VALUE], sum[h * VALUE], before, VALUE);
-            PipeBarrier<PIPE_V>();
-            Axpy(sum[h * VALUE], mixed[h * VALUE], now, VALUE);
-            PipeBarrier<PIPE_V>();
+            total[h] = total[h] * weights[2 * h] + pieceTotal[h] * weights[2 * h + 1];
         }
+    }
+
+    // Adds the mixed values of a head in that piece.
+    __aicore__ inline void Take(uint32_t h, const LocalTensor<float> &mixed)
+    {
+        const LocalTensor<float> own = sum[h * VALUE];
+        if (pieces == 1) {
+            Adds(own, mixed, 0.0f, VALUE);
+        } else {
+            Muls(own, own, weights[2 * h], VALUE);
+            PipeBarrier<PIPE_V>();
+            Axpy(own, mixed, weights[2 * h + 1], VALUE);
+        }
+        PipeBarrier<PIPE_V>();
     }
 
     // Adds a logit of each head that takes probability and has no value.
@@ -46,21 +53,19 @@ public:
         PipeBarrier<PIPE_V>();
     }
 
-    // Divides by the sums of exponentials and writes the heads.
-    __aicore__ inline void Write(const GlobalTensor<Out> &to)
+    // Divides a head by its sum of exponentials and writes it.
+    __aicore__ inline void Write(uint32_t h, const GlobalTensor<Out> &to)
     {
-        LocalTensor<float> divisor = divisorBuffer.Get<float>();
+        const LocalTensor<float> divisor = divisorBuffer.Get<float>(), own = sum[h * VALUE];
+        Duplicate(divisor, total[h], VALUE);
+        PipeBarrier<PIPE_V>();
+        Div(own, own, divisor, VALUE);
+        PipeBarrier<PIPE_V>();
         LocalTensor<Out> out = outQueue.AllocTensor<Out>();
-        for (uint32_t h = 0; h < COUNT; ++h) {
-            Duplicate(divisor, total[h], VALUE);
-            PipeBarrier<PIPE_V>();
-            Div(sum[h * VALUE], sum[h * VALUE], divisor, VALUE);
-            PipeBarrier<PIPE_V>();
-        }
-        Narrow(out, sum, COUNT * VALUE);
+        Narrow(out, own, VALUE);
         outQueue.EnQue(out);
         out = outQueue.DeQue<Out>();
-        DataCopy(to, out, COUNT * VALUE);
+        DataCopy(to, out, VALUE);
         outQueue.FreeTensor(out);
     }
 
@@ -87,7 +92,7 @@ private:
     uint32_t pieces = 0;
     float largest[COUNT], total[COUNT], weights[2 * COUNT];
     TBuf<TPosition::VECCALC> sumBuffer, weightBuffer, divisorBuffer;
-    TQue<QuePosition::VECOUT, 1> outQueue;
+    TQue<QuePosition::VECOUT, 2> outQueue;
     LocalTensor<float> sum;
 };
 

@@ -10,10 +10,10 @@ struct Operands {
     __aicore__ inline uint32_t End(uint32_t t) const { return static_cast<uint32_t>(positions.GetValue(t)) + 1; }
     __aicore__ inline uint32_t First(uint32_t) const { return 0; }
 
-    // Tiles end with blocks, so that each is one run of memory.
-    __aicore__ inline uint32_t TileRows(uint32_t at, uint32_t end) const
+    // Up to `most` places from `at` on that are one run of memory: runs end with blocks.
+    __aicore__ inline uint32_t Run(uint32_t at, uint32_t end, uint32_t most) const
     {
-        return Least(Least(TILE, BLOCK - at % BLOCK), end - at);
+        return Least(Least(most, BLOCK - at % BLOCK), end - at);
     }
 
     template <bool KEYS>

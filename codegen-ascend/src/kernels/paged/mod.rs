@@ -4,9 +4,12 @@
 //! The keys of a row are cut into pieces of [`PIECE`] places, at multiples of it, and pieces are
 //! folded in order. Where a bucket has few rows, blocks share the pieces and a second kernel folds
 //! them; where it has many, a block folds those of a whole row itself. Both give the same bits.
+//! Cube cores are used where keys have sizes for them, whatever the number of rows.
 
+mod cube;
 mod problem;
 mod select;
+mod signature;
 mod vector;
 
 use super::Declined;
@@ -34,5 +37,12 @@ pub fn lower(
         return select::lower(op, operands, results, chip);
     }
     let problem = Problem::of(op, operands, results)?;
-    vector::lower(&problem, chip)
+    match cube::lower(&problem, chip) {
+        Ok(lowered) => Ok(lowered),
+        Err(Declined(reason)) => {
+            let mut lowered = vector::lower(&problem, chip)?;
+            lowered.why = format!("{}; {reason}", lowered.why);
+            Ok(lowered)
+        }
+    }
 }

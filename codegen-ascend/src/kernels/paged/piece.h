@@ -46,7 +46,7 @@ public:
                                uint32_t first, uint32_t end)
     {
         for (uint32_t at = begin; at < end;) {
-            const uint32_t rows = operands.TileRows(at, end);
+            const uint32_t rows = operands.Run(at, end, TILE);
             LoadTile<true>(operands, t, head, at, rows);
             for (uint32_t h = 0; h < ITEM_HEADS; ++h) {
                 Score(h, at - begin, rows);
@@ -57,7 +57,7 @@ public:
         Duplicate(mixed, 0.0f, ITEM_HEADS * VALUE);
         PipeBarrier<PIPE_V>();
         for (uint32_t at = begin; at < end;) {
-            const uint32_t rows = operands.TileRows(at, end);
+            const uint32_t rows = operands.Run(at, end, TILE);
             LoadTile<false>(operands, t, head, at, rows);
             for (uint32_t h = 0; h < ITEM_HEADS; ++h) {
                 Mix(h, at - begin, rows);

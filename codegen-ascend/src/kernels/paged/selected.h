@@ -22,7 +22,7 @@ struct Operands {
         return low;
     }
     __aicore__ inline uint32_t First(uint32_t) const { return 0; }
-    __aicore__ inline uint32_t TileRows(uint32_t at, uint32_t end) const { return Least(TILE, end - at); }
+    __aicore__ inline uint32_t Run(uint32_t at, uint32_t end, uint32_t most) const { return Least(most, end - at); }
 
     template <bool KEYS>
     __aicore__ inline void CopyTile(const LocalTensor<Cached> &to, uint32_t t, uint32_t, uint32_t at, uint32_t rows) const

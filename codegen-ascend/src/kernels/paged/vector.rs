@@ -7,10 +7,10 @@ use super::{
     },
     PIECE,
     problem::{Memory, Problem},
+    signature::{Phase, Signature},
 };
 use crate::chip::Chip;
-use compiler::{Arg, Lowered};
-use std::fmt::Write;
+use compiler::Lowered;
 
 /// How the work of a problem is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Tiling {
     }
 }
 
-fn bytes(dtype: tensor::DType) -> u64 {
+pub(super) fn bytes(dtype: tensor::DType) -> u64 {
     float(dtype, "").unwrap_or(4)
 }
 
@@ -72,123 +72,61 @@ fn rotated_pitch(problem: &Problem) -> u64 {
     }
 }
 
-/// Which of the kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Rows from the first piece to the last.
-    Whole,
-    /// Pieces into records.
-    Pieces,
-    /// Records into rows.
-    Combine,
-}
-
 pub(super) fn lower(problem: &Problem, chip: &Chip) -> Result<Lowered, Declined> {
     let tiling = Tiling::of(problem, chip)?;
     let items = problem.rows * (problem.heads / tiling.heads);
     let pieces = problem.most_pieces(PIECE);
     let cores = u64::from(chip.vector_cores);
-    let blocks = items.clamp(1, cores) as u32;
     if pieces == 1 || items >= 2 * cores {
         let why = match pieces {
             1 => format!("vector cores, by rows: no row has more than {PIECE} places"),
             _ => format!("vector cores, by rows: {items} items keep {cores} cores busy"),
         };
-        let kernel = kernel(problem, tiling, Phase::Whole)?;
-        return Ok(kernel.call(
-            args(problem, Phase::Whole),
-            &scalars(problem, pieces, Phase::Whole),
-            blocks,
-            &why,
-        ));
+        let signature = Signature::new(problem, Phase::Whole, None);
+        let kernel = kernel(problem, tiling, &signature)?;
+        return Ok(signature.call(kernel, items.clamp(1, cores) as u32, &why));
     }
-    let record = tiling.heads * (problem.key[0] + 16) * 4;
     let why = format!(
         "vector cores, pieces of {PIECE} places: {items} items are too few for {cores} cores"
     );
-    let first = kernel(problem, tiling, Phase::Pieces)?;
-    let second = kernel(problem, tiling, Phase::Combine)?;
-    let mut lowered = first.call(
-        args(problem, Phase::Pieces),
-        &scalars(problem, pieces, Phase::Pieces),
-        cores as u32,
-        &why,
-    );
-    let fold = second.call(
-        args(problem, Phase::Combine),
-        &scalars(problem, pieces, Phase::Combine),
-        blocks,
-        &why,
-    );
-    lowered.calls.extend(fold.calls);
-    lowered.files.extend(fold.files);
-    lowered.scratch_bytes.push(items * pieces * record);
+    let signature = Signature::new(problem, Phase::Pieces, None);
+    let first = kernel(problem, tiling, &signature)?;
+    let mut lowered = signature.call(first, cores as u32, &why);
+    lowered.scratch_bytes.push(items * pieces * record_bytes(problem, tiling.heads));
+    fold(problem, tiling.heads, &mut lowered, chip)?;
     Ok(lowered)
 }
 
-/// A buffer of a kernel: its name, the element type, the member of `Operands` that it becomes, and
-/// what is passed for it.
-struct Buffer(&'static str, &'static str, &'static str, Arg);
-
-fn buffers(problem: &Problem, phase: Phase) -> Vec<Buffer> {
-    let mut all = vec![Buffer("query", "Query", "operands.query", Arg::Operand(0))];
-    match problem.memory {
-        Memory::Cache { .. } => all.extend([
-            Buffer("cache", "Cached", "operands.cache", Arg::Operand(1)),
-            Buffer("table", "int32_t", "operands.table", Arg::Operand(2)),
-            Buffer("positions", "int32_t", "operands.positions", Arg::Operand(3)),
-        ]),
-        Memory::Latent | Memory::Selected { .. } => all.extend([
-            Buffer("query1", "Query", "operands.query1", Arg::Operand(1)),
-            Buffer("latent", "Cached", "operands.latent", Arg::Operand(2)),
-            Buffer("rope", "Cached", "operands.rope", Arg::Operand(3)),
-            Buffer("table", "int32_t", "operands.table", Arg::Operand(4)),
-            Buffer("positions", "int32_t", "operands.positions", Arg::Operand(5)),
-        ]),
-    }
-    if matches!(problem.memory, Memory::Selected { .. }) {
-        all.push(Buffer("selected", "int32_t", "operands.selected", Arg::Operand(6)));
-    }
-    if phase == Phase::Combine {
-        // Of the operands, the fold reads the lengths alone.
-        all.retain(|b| matches!(b.0, "positions" | "selected"));
-    }
-    if problem.sinks && phase != Phase::Pieces {
-        all.push(Buffer("sinks", "float", "sinksGm", Arg::Operand(4)));
-    }
-    if phase != Phase::Whole {
-        all.push(Buffer("records", "float", "recordsGm", Arg::Scratch(0)));
-    }
-    if phase != Phase::Pieces {
-        all.push(Buffer("out", "Out", "outGm", Arg::Result(0)));
-    }
-    all
+/// Bytes of what a piece comes to for `heads` heads.
+pub(super) fn record_bytes(problem: &Problem, heads: u64) -> u64 {
+    heads * (problem.key[0] + 16) * 4
 }
 
-fn args(problem: &Problem, phase: Phase) -> Vec<Arg> {
-    buffers(problem, phase).into_iter().map(|b| b.3).collect()
+/// Adds the kernel that folds records of `heads` heads to those that make them.
+pub(super) fn fold(
+    problem: &Problem,
+    heads: u64,
+    lowered: &mut Lowered,
+    chip: &Chip,
+) -> Result<(), Declined> {
+    let value = problem.key[0];
+    Budget::default()
+        .buffer("records", 2 * record_bytes(problem, heads))
+        .buffer("sums", heads * value * 4 + heads * 8 + value * 4)
+        .buffer("results", 2 * value * 4)
+        .fits(chip.ub_bytes)?;
+    let signature = Signature::new(problem, Phase::Combine, None);
+    let kernel = kernel(problem, Tiling { heads, tile: 8 }, &signature)?;
+    let items = problem.rows * (problem.heads / heads);
+    let blocks = items.clamp(1, u64::from(chip.vector_cores)) as u32;
+    let fold = signature.call(kernel, blocks, "");
+    lowered.calls.extend(fold.calls);
+    lowered.files.extend(fold.files);
+    Ok(())
 }
 
-/// Scalars of every phase: name and value.
-fn scalars_of(problem: &Problem, pieces: u64) -> [(&'static str, u64); 8] {
-    let [query, query1, selected, out] = problem.strides;
-    [
-        ("rows", problem.rows),
-        ("sequences", problem.sequences),
-        ("width", problem.width),
-        ("queryStride", query),
-        ("query1Stride", query1),
-        ("selectedStride", selected),
-        ("outStride", out),
-        ("mostPieces", pieces),
-    ]
-}
-
-fn scalars(problem: &Problem, pieces: u64, _phase: Phase) -> Vec<u64> {
-    scalars_of(problem, pieces).iter().map(|(_, value)| *value).collect()
-}
-
-fn kernel(problem: &Problem, tiling: Tiling, phase: Phase) -> Result<Kernel, Declined> {
+fn kernel(problem: &Problem, tiling: Tiling, signature: &Signature) -> Result<Kernel, Declined> {
+    let phase = signature.phase;
     let Tiling { heads, tile } = tiling;
     let [key, rotated] = problem.key;
     require(tile <= 255, || format!("tiles of {tile} rows; an instruction repeats 255 times"))?;
@@ -263,37 +201,12 @@ fn kernel(problem: &Problem, tiling: Tiling, phase: Phase) -> Result<Kernel, Dec
         (Memory::Latent, _) => "latent_attention",
         (Memory::Selected { .. }, _) => "sparse_latent_attention",
     };
-    Ok(source.entry(&entry(problem, phase)).kernel(stem))
-}
-
-/// The function: its parameters are the buffers and scalars of the call.
-fn entry(problem: &Problem, phase: Phase) -> String {
-    let buffers = buffers(problem, phase);
-    let mut text = format!("extern \"C\" __global__ __aicore__ void {}(\n   ", super::super::NAME);
-    for Buffer(name, ..) in &buffers {
-        let _ = write!(text, " GM_ADDR {name},");
-    }
-    let names: Vec<String> =
-        scalars_of(problem, 0).iter().map(|(name, _)| format!("uint64_t {name}")).collect();
-    let _ = write!(text, "\n    {})\n{{\n", names.join(", "));
-    text.push_str("    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);\n    Operands operands;\n");
-    text.push_str("    GlobalTensor<float> recordsGm, sinksGm;\n    GlobalTensor<Out> outGm;\n");
-    for Buffer(name, element, member, _) in &buffers {
-        let _ = writeln!(text, "    {member}.SetGlobalBuffer((__gm__ {element} *){name});");
-    }
-    text.push_str("    operands.width = width;\n    operands.queryStride = queryStride;\n");
-    text.push_str("    operands.query1Stride = query1Stride;\n");
-    if matches!(problem.memory, Memory::Selected { .. }) {
-        text.push_str("    operands.selectedStride = selectedStride;\n");
-    }
-    text.push_str("    operands.rowsPerSequence = rows / sequences;\n");
-    text.push_str(match phase {
+    let body = match phase {
         Phase::Whole => "    Attend(operands, sinksGm, outGm, rows, outStride);\n",
         Phase::Pieces => "    AttendPieces(operands, recordsGm, rows, mostPieces);\n",
         Phase::Combine => {
             "    Combine(operands, recordsGm, sinksGm, outGm, rows, outStride, mostPieces);\n"
         }
-    });
-    text.push_str("}\n");
-    text
+    };
+    Ok(source.entry(&signature.function("KERNEL_TYPE_AIV_ONLY", body)).kernel(stem))
 }

@@ -15,13 +15,18 @@ __aicore__ inline void Attend(const Operands &operands, const GlobalTensor<float
         for (uint32_t start = first / PIECE * PIECE; start < end; start += PIECE) {
             const uint32_t from = first > start ? first : start;
             piece.Run(operands, t, head, from / 8 * 8, from, Least(start + PIECE, end));
-            folded.Take(piece.largest, piece.total, piece.mixed);
+            folded.Begin(piece.largest, piece.total);
+            for (uint32_t h = 0; h < ITEM_HEADS; ++h) {
+                folded.Take(h, piece.mixed[h * VALUE]);
+            }
         }
         if constexpr (SINKS) {
             float logits[ITEM_HEADS];
             ReadSinks<ITEM_HEADS>(logits, sinks, head);
             folded.AddSinks(logits);
         }
-        folded.Write(out[t * outStride + head * VALUE]);
+        for (uint32_t h = 0; h < ITEM_HEADS; ++h) {
+            folded.Write(h, out[t * outStride + (head + h) * VALUE]);
+        }
     }
 }
