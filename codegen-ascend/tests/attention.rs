@@ -383,7 +383,7 @@ fn bugs_of_cube_kernels_are_told() {
             "Multiply(sum, columns, keys, true)",
             "element",
         ),
-        ("tileL1, 2, TILE_BYTES", "tileL1, 2, 4 * TILE_BYTES", "L1 overflows"),
+        ("tileL1, 2, TILE_BYTES", "tileL1, 2, 40 * TILE_BYTES", "L1 overflows"),
         (
             "        queryL1.EnQue(query);\n        query = queryL1.DeQue<bfloat16_t>();\n",
             "",

@@ -342,5 +342,5 @@ pub fn told(kernels: &Kernels, case: &Case, lowered: &Lowered, relative: f64) ->
         Ok(found) => found,
     };
     let compared = found.iter().zip(&case.expected()).try_for_each(|(f, e)| near(f, e, relative));
-    compared.expect_err(&lowered.calls[0].kernel)
+    compared.expect_err("nothing tells that this kernel is wrong")
 }
