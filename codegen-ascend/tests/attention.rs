@@ -368,7 +368,7 @@ fn bugs_of_cube_kernels_are_told() {
     let mut random = Random(9);
     let heads = Heads { query: 8, kv: 2, size: 64 };
     // Enough steps for each block that both slots of what is exchanged are used again.
-    let case = attention(&mut random, BF16, heads, &Batch::prefill(33, &[2000], 16), Some(1500));
+    let case = attention(&mut random, BF16, heads, &Batch::prefill(33, &[1100], 9), Some(800));
     let right = case.lower(paged::lower).unwrap();
     let bugs = [
         ("            CrossCoreWaitFlag(SCORES_READY);\n", "", ""),
@@ -385,11 +385,11 @@ fn bugs_of_cube_kernels_are_told() {
         ),
         ("tileL1, 2, TILE_BYTES", "tileL1, 2, 40 * TILE_BYTES", "L1 overflows"),
         (
-            "        queryL1.EnQue(query);\n        query = queryL1.DeQue<bfloat16_t>();\n",
+            "                tileL1.EnQue(tile);\n                tile = tileL1.DeQue<bfloat16_t>();\n",
             "",
             "handed over",
         ),
-        ("extent.mSize = rows", "extent.mSize = VECTORS + 16", ""),
+        ("extent.srcStride = VECTORS", "extent.srcStride = VECTORS - 16", "element"),
     ];
     let seeded = bugs.map(|(from, to, _)| support::seeded(&right, from, to));
     let kernels = Kernels::of(&seeded);

@@ -342,5 +342,6 @@ pub fn told(kernels: &Kernels, case: &Case, lowered: &Lowered, relative: f64) ->
         Ok(found) => found,
     };
     let compared = found.iter().zip(&case.expected()).try_for_each(|(f, e)| near(f, e, relative));
-    compared.expect_err("nothing tells that this kernel is wrong")
+    let name = &lowered.calls[0].kernel;
+    compared.expect_err(&format!("nothing tells that {name} is wrong"))
 }
