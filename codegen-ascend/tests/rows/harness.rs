@@ -2,12 +2,14 @@
 
 use artifact::Scalar;
 use compiler::{Arg, Lowered, Operand};
-use ir::{Bindings, Body, DType, Func, Layout, Op, Storage, TensorType, interp, interp::Tensor};
+use ir::{
+    Bindings, Body, DType, Func, Layout, Op, Storage, TensorType, ValueId, interp, interp::Tensor,
+};
 use precast_codegen_ascend::{
     chip::CHIPS,
     kernels::{Declined, Kernel, rows, shim::Library},
 };
-use std::collections::BTreeMap;
+use std::{borrow::Borrow, collections::BTreeMap};
 
 /// A function whose rows are `T`.
 pub(crate) struct Case {
@@ -73,6 +75,15 @@ pub(crate) struct Kernels {
 pub(crate) fn lower(case: &Case, rows: u64, padding: u64) -> Result<Kernels, Declined> {
     let func = case.func(rows);
     let op = Op::Fused { body: Body::new(func.clone()).unwrap_or_else(|e| panic!("{e:?}")) };
+    lower_padded(&op, func, rows, padding)
+}
+
+/// `op`, which is all there is in `func`.
+pub(crate) fn lower_op(op: &Op, func: &Func) -> Result<Kernels, Declined> {
+    lower_padded(op, func.clone(), 0, 0)
+}
+
+fn lower_padded(op: &Op, func: Func, rows: u64, padding: u64) -> Result<Kernels, Declined> {
     let operand = |ty: &TensorType| {
         let mut operand = Operand::dense(ty.clone());
         let has_rows = ty.storage == Storage::Tensor && ty.rank() > 1 && ty.layout == Layout::Nd;
@@ -83,7 +94,7 @@ pub(crate) fn lower(case: &Case, rows: u64, padding: u64) -> Result<Kernels, Dec
     };
     let operands: Vec<Operand> = func.params.iter().map(|&p| operand(&func.values[p].ty)).collect();
     let results: Vec<Operand> = func.results.iter().map(|&r| operand(&func.values[r].ty)).collect();
-    let lowered = rows::lower(&op, &operands, &results, &CHIPS[0])?;
+    let lowered = rows::lower(op, &operands, &results, &CHIPS[0])?;
     Ok(Kernels { func, operands, results, lowered })
 }
 
@@ -102,9 +113,34 @@ impl Numbers {
     }
 }
 
-fn random(ty: &TensorType, name: &str, case: &Case, numbers: &mut Numbers) -> Tensor {
+/// What `value` may be as an index: rows of what it selects from, exclusive.
+fn limit_of(func: &Func, value: ValueId) -> Option<u64> {
+    let limit = |node: &ir::Node, i: usize| {
+        let dims = |i: usize| func.values[node.args[i]].ty.const_dims().unwrap();
+        match (&node.op, i) {
+            (Op::Embed { .. }, 0) => Some(dims(1)[0]),
+            (Op::GatherRows {}, 1) => Some(dims(0)[0]),
+            (Op::KvWrite {}, 3) => Some(dims(0)[0] * dims(0)[3]),
+            (Op::PagedWrite {}, 2) => Some(dims(0)[0] * dims(0)[1]),
+            (Op::ExpertBias {}, 1) => Some(dims(2)[0]),
+            (Op::Fused { body }, i) => limit_of(body.func(), body.func().params[i]),
+            (Op::Reshape { .. } | Op::Slice { .. }, _) => limit_of(func, node.outs[0]),
+            _ => None,
+        }
+    };
+    let nodes = func.order.iter().map(|&n| &func.nodes[n]);
+    nodes
+        .flat_map(|node| (0..node.args.len()).map(move |i| (node, i)))
+        .filter(|(node, i)| node.args[*i] == value)
+        .filter_map(|(node, i)| limit(node, i))
+        .min()
+}
+
+fn random(func: &Func, param: ValueId, case: &Case, numbers: &mut Numbers) -> Tensor {
+    let (ty, name) = (&func.values[param].ty, func.values[param].name.as_str());
     let dims: Vec<usize> = ty.const_dims().unwrap().iter().map(|&d| d as usize).collect();
     let limit = case.limits.iter().find(|(n, _)| *n == name).map(|l| l.1);
+    let limit = limit.or_else(|| limit_of(func, param));
     let n = dims.iter().product();
     let value = |_| match ty.dtype {
         DType::I32 => (numbers.next() % limit.unwrap_or(1000)) as f64,
@@ -175,18 +211,36 @@ fn as_bytes(words: &mut [u64]) -> &mut [u8] {
 
 /// Lowers all cases for each number of rows, compiles all kernels at once, runs and compares.
 pub(crate) fn check(cases: &[Case], row_counts: &[u64]) {
-    let mut kernels: BTreeMap<String, Kernel> = BTreeMap::new();
     let mut runs = Vec::new();
-    for (number, case) in cases.iter().enumerate() {
+    for case in cases {
         for &rows in row_counts {
             let padding = rows % 2 * 8;
             let of_rows =
                 lower(case, rows, padding).unwrap_or_else(|e| panic!("{}: {}", case.ops, e.0));
-            for file in &of_rows.lowered.files {
-                let name = of_rows.lowered.calls[0].kernel.clone();
-                kernels.insert(name.clone(), Kernel { name, source: file.text.clone() });
-            }
-            runs.push((number, rows, of_rows));
+            runs.push((case, rows, of_rows));
+        }
+    }
+    check_runs(&runs);
+}
+
+/// The same for ops that are given, each with the function that has nothing else.
+pub(crate) fn check_ops(ops: Vec<(String, (Op, Func))>) {
+    let lowered = |(text, (op, func)): (String, (Op, Func))| {
+        let of_rows = lower_op(&op, &func).unwrap_or_else(|e| panic!("{text}: {}", e.0));
+        (case("", &text, "").codes(1.0), of_rows)
+    };
+    let all: Vec<(Case, Kernels)> = ops.into_iter().map(lowered).collect();
+    let runs: Vec<(&Case, u64, &Kernels)> = all.iter().map(|(c, k)| (c, 0, k)).collect();
+    check_runs(&runs);
+}
+
+fn check_runs<K: Borrow<Kernels>>(runs: &[(&Case, u64, K)]) {
+    let mut kernels: BTreeMap<String, Kernel> = BTreeMap::new();
+    for (_, _, of_rows) in runs {
+        let lowered = &of_rows.borrow().lowered;
+        for file in &lowered.files {
+            let name = lowered.calls[0].kernel.clone();
+            kernels.insert(name.clone(), Kernel { name, source: file.text.clone() });
         }
     }
     let library =
@@ -197,9 +251,8 @@ pub(crate) fn check(cases: &[Case], row_counts: &[u64]) {
         }
     }
     let mut failures = Vec::new();
-    for (number, rows, of_rows) in &runs {
-        let case = &cases[*number];
-        if let Err(what) = run(case, *rows, of_rows, &library) {
+    for (case, rows, of_rows) in runs {
+        if let Err(what) = run(case, *rows, of_rows.borrow(), &library) {
             failures.push(format!("{} with {rows} rows: {what}", case.ops.trim()));
         }
     }
@@ -215,11 +268,8 @@ pub(crate) fn check(cases: &[Case], row_counts: &[u64]) {
 fn run(case: &Case, rows: u64, of_rows: &Kernels, library: &Library) -> Result<(), String> {
     let Kernels { func, operands, results, lowered } = of_rows;
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15 ^ rows);
-    let inputs: Vec<Tensor> = func
-        .params
-        .iter()
-        .map(|&p| random(&func.values[p].ty, &func.values[p].name, case, &mut numbers))
-        .collect();
+    let inputs: Vec<Tensor> =
+        func.params.iter().map(|&p| random(func, p, case, &mut numbers)).collect();
     let none = |name: &str| -> Tensor { panic!("{name}") };
     let expected =
         interp::run(func, &inputs, &none, &Bindings::new()).map_err(|e| e.to_string())?;
@@ -233,12 +283,13 @@ fn run(case: &Case, rows: u64, of_rows: &Kernels, library: &Library) -> Result<(
         buffers.push(words);
     }
     // A result that is the next version of a state is that state.
-    let body = func;
     let origin = |mut value| {
-        while let Some((_, node)) = body.def_node(value) {
-            value = node.args[0];
+        while let ir::ValueDef::Result { node, index } = func.values[value].def {
+            let node = &func.nodes[node];
+            let write = node.op.writes().iter().find(|(_, result)| *result == index);
+            value = node.args[write.unwrap().0];
         }
-        body.params.iter().position(|&p| p == value).unwrap()
+        func.params.iter().position(|&p| p == value).unwrap()
     };
     let mut of_result = Vec::new();
     for (i, result) in results.iter().enumerate() {
@@ -256,8 +307,7 @@ fn run(case: &Case, rows: u64, of_rows: &Kernels, library: &Library) -> Result<(
         .map(|a| match a {
             Arg::Operand(i) => *i,
             Arg::Result(i) => of_result[*i],
-            Arg::Scratch(_) => panic!("no scratch"),
-            part => panic!("{part:?} of a buffer"),
+            other => panic!("{other:?}"),
         })
         .collect();
     let mut slots: Vec<Option<&mut [u8]>> = buffers.iter_mut().map(|b| Some(as_bytes(b))).collect();

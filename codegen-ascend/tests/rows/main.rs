@@ -4,5 +4,6 @@
 
 mod composites;
 mod harness;
+mod models;
 mod ops;
 mod wide;

@@ -76,6 +76,8 @@ pub(super) struct Gen<'a> {
     /// What an alias is a part of.
     aliases: HashMap<ValueId, ValueId>,
     last_use: HashMap<ValueId, usize>,
+    /// Of the op at hand in the order.
+    pub(super) place: usize,
     ranges: Ranges,
     next_temp: usize,
     /// Statements of a row, or of a part of one.
@@ -125,6 +127,7 @@ impl<'a> Gen<'a> {
             vars: HashMap::new(),
             aliases: HashMap::new(),
             last_use: last_uses(func),
+            place: 0,
             ranges: Ranges::default(),
             next_temp: 0,
             code: String::new(),
@@ -359,6 +362,24 @@ impl<'a> Gen<'a> {
         self.out_bytes += whole_blocks(dtype.bytes_for(held));
         self.outputs.push(Section { value, offset, dtype });
         offset
+    }
+
+    /// [`Gen::define`] for an op that may write over what it reads: the room of the first of `args`
+    /// that nothing else reads, if it is as large.
+    pub(super) fn define_over(&mut self, value: ValueId, args: &[ValueId]) -> String {
+        let float = |v: ValueId| self.dtype(v) != DType::I32;
+        let over = args.iter().copied().find(|&a| {
+            let last = self.last_use.get(&a) == Some(&self.place);
+            let alike = self.row_len(a) == self.row_len(value) && float(a) && float(value);
+            last && alike && matches!(self.vars.get(&a), Some(Some(_)))
+        });
+        let direct = self.is_result(value) && self.dtype(value) == DType::F32;
+        let Some(over) = over.filter(|_| !direct) else { return self.define(value) };
+        let temp = self.vars.insert(over, None).flatten();
+        let (name, from) = (self.name(value), self.name(over));
+        self.line(format!("const LocalTensor<float> {name} = {from};"));
+        self.define_as(value, temp);
+        name
     }
 
     /// Room for the result of an op, declared under its name; the op writes it.

@@ -26,6 +26,7 @@ pub(super) fn op(g: &mut Gen<'_>, node: NodeId, place: usize) -> Result<(), Decl
         return Ok(());
     }
     comment(g, node);
+    g.place = place;
     match op {
         Op::Reshape { .. } => {
             g.alias(out, args[0], 0)?;
@@ -40,14 +41,14 @@ pub(super) fn op(g: &mut Gen<'_>, node: NodeId, place: usize) -> Result<(), Decl
         Op::Mul {} => binary(g, "Mul", args, out)?,
         Op::AddScalar { value } => {
             let (x, n) = (g.arg(args[0])?, g.count(out));
-            let y = g.define(out);
+            let y = g.define_over(out, args);
             g.line(format!("Adds({y}, {x}, {}, {n});", float(*value)));
             g.line("Step();");
             g.finish(out)?;
         }
         Op::Silu {} | Op::Sigmoid {} => {
             let (x, n) = (g.arg(args[0])?, g.count(out));
-            let y = g.define(out);
+            let y = g.define_over(out, args);
             let t = g.temp(g.held(g.row_len(out)), "denominator");
             g.line(format!("ExpNegated({}, {x}, {n});", t.name));
             if matches!(op, Op::Silu {}) {
@@ -63,7 +64,7 @@ pub(super) fn op(g: &mut Gen<'_>, node: NodeId, place: usize) -> Result<(), Decl
         }
         Op::ScaleRows {} => {
             let (x, scale, n) = (g.arg(args[0])?, g.arg(args[1])?, g.count(out));
-            let y = g.define(out);
+            let y = g.define_over(out, &args[..1]);
             let block = g.temp(64, "factor");
             g.line(format!("Spread({}, {scale});", block.name));
             g.line(format!("MulBlock({y}, {x}, {}, {n});", block.name));
@@ -176,7 +177,7 @@ fn binary(
         return Err(Declined(format!("`{}` of integers", instruction.to_lowercase())));
     }
     let (a, b, n) = (g.arg(args[0])?, g.arg(args[1])?, g.count(out));
-    let y = g.define(out);
+    let y = g.define_over(out, args);
     g.line(format!("{instruction}({y}, {a}, {b}, {n});"));
     g.line("Step();");
     g.finish(out)

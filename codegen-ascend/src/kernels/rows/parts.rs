@@ -10,7 +10,7 @@ use super::{
     results,
 };
 use crate::kernels::Declined;
-use ir::{EntityId, Func, NodeId, Op, ValueId};
+use ir::{EntityId, Func, NodeId, Op, Storage, ValueId};
 use std::{
     collections::{HashMap, HashSet},
     fmt::Write,
@@ -18,18 +18,7 @@ use std::{
 
 /// A kernel for parts of `part` elements.
 pub(super) fn kernel(func: &Func, part: u64) -> Result<Draft, Declined> {
-    let lens = func.values.iter().map(|(v, _)| super::program::row_len(func, v));
-    let tables = |v: &ValueId| func.values[*v].ty.rank() > 1;
-    let row = func
-        .values
-        .iter()
-        .zip(lens)
-        .filter(|((v, _), _)| {
-            tables(v) && !matches!(func.values[*v].ty.storage, ir::Storage::State)
-        })
-        .map(|(_, len)| len)
-        .max()
-        .unwrap_or(1);
+    let row = widest(func);
     if row <= part {
         return Err(Declined(format!("parts of {part} elements are no smaller than a row")));
     }
@@ -80,6 +69,7 @@ pub(super) fn kernel(func: &Func, part: u64) -> Result<Draft, Declined> {
             }
             match cells.get(&n).cloned() {
                 Some(of) if is_reduction(&func.nodes[n].op) => {
+                    g.place = place;
                     reduce::apply_part(&mut g, n, &of)?;
                     g.release(place);
                 }
@@ -150,6 +140,18 @@ pub(super) fn kernel(func: &Func, part: u64) -> Result<Draft, Declined> {
         "{head}{buffers}    for (uint64_t row = first; row < last; ++row) {{\n{passes}    }}\n}}\n"
     );
     Ok(Draft { body, bytes })
+}
+
+/// Elements of the largest row that something is computed with: parts of operands are read where they
+/// stand.
+fn widest(func: &Func) -> u64 {
+    let views = super::program::views(func);
+    let computed = func.order.iter().map(|&n| &func.nodes[n]);
+    let computed = computed.filter(|node| !views.contains_key(&node.outs[0]));
+    let values = computed.flat_map(|node| node.args.iter().chain(&node.outs));
+    let rows = values.chain(&func.results).map(|&v| (v, &func.values[v].ty));
+    let rows = rows.filter(|(_, ty)| ty.rank() > 1 && ty.storage == Storage::Tensor);
+    rows.map(|(v, _)| super::program::row_len(func, v)).max().unwrap_or(1)
 }
 
 /// Copies back the results that are one number for each row.

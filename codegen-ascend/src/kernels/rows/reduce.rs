@@ -50,7 +50,7 @@ fn norm(g: &mut Gen<'_>, op: &Op, args: &[ValueId], out: ValueId) -> Result<(), 
         _ => Some(g.vector(args[1])?),
     };
     let bias = if matches!(op, Op::LayerNorm { .. }) { Some(g.vector(args[2])?) } else { None };
-    let y = g.define(out);
+    let y = g.define_over(out, &args[..1]);
     let (squares, partial) = (g.temp(last, "squares"), g.reduction_work(last));
     let (number, block) = (g.temp(8, "number"), g.temp(64, "block"));
     let [s, p, c, b] = [&squares, &partial, &number, &block].map(|t| t.name.clone());
@@ -138,7 +138,7 @@ fn quantize(g: &mut Gen<'_>, x: ValueId, outs: &[ValueId]) -> Result<(), Decline
     let (codes, scales) = (outs[0], outs[1]);
     let name = g.arg(x)?;
     let (len, last) = (g.row_len(x), g.last_axis(x));
-    let (y, s) = (g.define(codes), g.define(scales));
+    let (y, s) = (g.define_over(codes, &[x]), g.define(scales));
     let (sizes, partial) = (g.temp(last, "sizes"), g.reduction_work(last));
     let (number, block, most, low) =
         (g.temp(8, "number"), g.temp(64, "block"), g.temp(8, "largest_code"), g.temp(8, "divisor"));
@@ -280,7 +280,7 @@ pub(super) fn apply_part(g: &mut Gen<'_>, node: NodeId, cells: &Cells) -> Result
     let (op, args, outs) = g.node(node);
     let x = g.arg(args[0])?;
     let weight = if let Op::RmsNorm { .. } = op { Some(g.vector(args[1])?) } else { None };
-    let y = g.define(outs[0]);
+    let y = g.define_over(outs[0], &args[..1]);
     g.line(format!("DivBlock({y}, {x}, {}, columns);", cells.block));
     if let Op::QuantizeRows {} = op {
         let held = g.held(g.row_len(args[0]));

@@ -151,7 +151,7 @@ pub(super) fn rotary(
     if g.in_parts(heads * d) {
         return Err(Declined("heads that do not fit local memory".to_owned()));
     }
-    let y = g.define(out);
+    let y = g.define_over(out, &args[..1]);
     if d > r || heads == 1 {
         g.line("// Channels that are not rotated pass through.");
         g.line(format!("DataCopy({y}, {x}, {});", (heads * d).next_multiple_of(8)));
@@ -159,38 +159,57 @@ pub(super) fn rotary(
     }
     let aligned = half % 8 == 0 && d % 8 == 0 && d / 8 <= 255 && heads <= 255;
     if !interleaved && aligned {
-        halves(g, &x, &table, &y, heads, d, half);
+        halves(g, (&x, &table, &y), heads, d, half)?;
     } else {
         pairs(g, &x, &table, &y, (heads, d, r), interleaved)?;
     }
     g.finish(out)
 }
 
-/// All heads at once: an instruction handles up to 64 channels of each, and a head of `x` is a
+/// Elements that the products with sines take at most, unless a head has more.
+const TERM: u64 = 4096;
+
+/// Several heads at once: an instruction handles up to 64 channels of each, and a head of `x` is a
 /// repeat; cosines and sines stay where they are.
-fn halves(g: &mut Gen<'_>, x: &str, table: &str, y: &str, heads: u64, d: u64, half: u64) {
-    let term = g.temp(heads * d, "term");
+fn halves(
+    g: &mut Gen<'_>,
+    (x, table, y): (&str, &str, &str),
+    heads: u64,
+    d: u64,
+    half: u64,
+) -> Result<(), Declined> {
+    let fits = |n: &u64| heads.is_multiple_of(*n) && (*n == 1 || n * d <= TERM);
+    let group = (1..=heads).rev().find(fits).unwrap_or(1);
+    let term = g.temp(group * d, "term");
     let t = term.name.clone();
-    for at in (0..half).step_by(64) {
-        let n = (half - at).min(64);
-        let (a, b) = (at, at + half);
-        let step = d / 8;
-        let with_table = format!("{n}, {heads}, BinaryRepeatParams(1, 1, 1, {step}, {step}, 0)");
-        let of_heads = format!("{n}, {heads}, BinaryRepeatParams(1, 1, 1, {step}, {step}, {step})");
-        for line in [
-            format!("Mul({t}[{a}], {x}[{b}], {table}[{}], {with_table});", half + at),
-            format!("Mul({t}[{b}], {x}[{a}], {table}[{}], {with_table});", half + at),
-            format!("Mul({y}[{a}], {x}[{a}], {table}[{at}], {with_table});"),
-            format!("Mul({y}[{b}], {x}[{b}], {table}[{at}], {with_table});"),
-            "Step();".to_owned(),
-            format!("Sub({y}[{a}], {y}[{a}], {t}[{a}], {of_heads});"),
-            format!("Add({y}[{b}], {y}[{b}], {t}[{b}], {of_heads});"),
-            "Step();".to_owned(),
-        ] {
-            g.line(line);
+    each_part(g, heads / group, group * d, |g, from| {
+        let part =
+            |name: &str| if from == "0" { name.to_owned() } else { format!("{name}[{from}]") };
+        let (x, y) = (part(x), part(y));
+        for at in (0..half).step_by(64) {
+            let n = (half - at).min(64);
+            let (a, b) = (at, at + half);
+            let step = d / 8;
+            let with_table =
+                format!("{n}, {group}, BinaryRepeatParams(1, 1, 1, {step}, {step}, 0)");
+            let of_heads =
+                format!("{n}, {group}, BinaryRepeatParams(1, 1, 1, {step}, {step}, {step})");
+            for line in [
+                format!("Mul({t}[{a}], {x}[{b}], {table}[{}], {with_table});", half + at),
+                format!("Mul({t}[{b}], {x}[{a}], {table}[{}], {with_table});", half + at),
+                format!("Mul({y}[{a}], {x}[{a}], {table}[{at}], {with_table});"),
+                format!("Mul({y}[{b}], {x}[{b}], {table}[{at}], {with_table});"),
+                "Step();".to_owned(),
+                format!("Sub({y}[{a}], {y}[{a}], {t}[{a}], {of_heads});"),
+                format!("Add({y}[{b}], {y}[{b}], {t}[{b}], {of_heads});"),
+                "Step();".to_owned(),
+            ] {
+                g.line(line);
+            }
         }
-    }
+    })?;
     g.free(term);
+    Ok(())
 }
 
 /// Head by head: each channel times its cosine, plus the other of its pair times its sine, whose sign
