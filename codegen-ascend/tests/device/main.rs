@@ -3,5 +3,6 @@
 
 mod failures;
 mod kernel;
+mod probe;
 mod steps;
 mod support;

@@ -238,3 +238,23 @@ fn calls_out_of_order_and_plans_that_make_no_sense_are_refused() {
     let graph = capture(&mut device, &forked()).unwrap();
     step(&mut device, &graph, 1.0, 1.0);
 }
+
+/// A plan that needs a larger workspace or more streams than those before leaves theirs as they are.
+#[test]
+fn later_plans_do_not_disturb_earlier_ones() {
+    let sim = Sim::new();
+    let mut device = loaded(options());
+    let small = capture(&mut device, &[mul(arena(0), arena(1), arena(3))]).unwrap();
+    let large = capture(&mut device, &forked()).unwrap();
+    for x in [1.0, 4.0] {
+        write(&mut device, arena(0), x);
+        write(&mut device, arena(1), 2.0);
+        device.replay(&small).unwrap();
+        assert_eq!(read(&mut device, arena(3)).unwrap(), [2.0 * x; N]);
+        step(&mut device, &large, x, 2.0);
+    }
+    drop(small);
+    step(&mut device, &large, 5.0, 6.0);
+    drop((device, large));
+    assert_eq!(sim.live(), "");
+}
