@@ -148,7 +148,8 @@ fn sinks_and_windows() {
     let mut random = Random(3);
     let mut cases = Vec::new();
     for dtype in [F32, BF16] {
-        for window in [0, 12, 128, 520] {
+        let windows: &[u64] = if dtype == F32 { &[0, 12, 128, 520] } else { &[12] };
+        for &window in windows {
             cases.push(attention(
                 &mut random,
                 dtype,
@@ -232,7 +233,7 @@ fn cube_cores() {
         attention(&mut random, BF16, heads(6, 2, 128), &Batch::prefill(40, &[39, 620], 5), None),
         attention(&mut random, BF16, heads(4, 4, 80), &Batch::prefill(9, &[9], 2), None),
     ];
-    for window in [0, 12, 520] {
+    for window in [0, 520] {
         let batch = Batch::decode(&LENGTHS, 8);
         cases.push(attention(&mut random, BF16, heads(8, 2, 64), &batch, Some(window)));
         let batch = Batch::prefill(70, &[600], 8);

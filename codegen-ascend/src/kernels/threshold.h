@@ -1,7 +1,8 @@
-// The k-th largest of many numbers in global memory, by halving the range of their bits: as whole
-// numbers in an order that is theirs, floats are compared exactly.
+// Thresholds in floats are found by halving the range of whole numbers that stand for them in the same
+// order, so that comparisons are exact.
 //
-// A number of 32 bits for each float, in the same order; both zeros have one.
+// The float of a number of 32 bits. Numbers of both zeros stand side by side, and the zeros compare as
+// equals.
 __aicore__ inline float FloatOf(uint32_t order)
 {
     const uint32_t bits = order >= 0x80000000u ? order - 0x80000000u : ~order;
