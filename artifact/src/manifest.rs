@@ -157,7 +157,8 @@ pub struct ExtensionEntry {
 pub struct ChoiceEntry {
     /// Mnemonic, or the kind of a composite.
     pub op: String,
-    /// Names of the kernels and operators called, in order.
+    /// Names of the kernels and operators called, in order; none where the ops of a composite are
+    /// computed one by one.
     pub calls: Vec<String>,
     /// The reason.
     pub why: String,

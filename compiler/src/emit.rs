@@ -250,11 +250,17 @@ impl Emitter<'_> {
             n.outs.iter().map(|&o| Operand::dense(scope.ty(o).clone())).collect();
         match (&n.op, self.target.lower(&n.op, &operands, &results)) {
             (_, Ok(lowered)) => self.calls(scope, node, lowered),
-            (Op::Fused { body }, Err(_)) => {
+            (Op::Fused { body }, Err(e)) => {
                 let rows = chain::rows(body.func(), &self.info);
                 match rows.filter(|_| self.target.runs_chains()) {
                     Some(rows) => self.chain(scope, node, body.func(), rows),
-                    None => self.in_place(scope, node, body.func(), None),
+                    None => {
+                        if !self.target.runs_chains() {
+                            let (op, calls) = (body.kind().to_owned(), Vec::new());
+                            self.choices.push(Choice { op, calls, why: e.remedy });
+                        }
+                        self.in_place(scope, node, body.func(), None)
+                    }
                 }
             }
             (_, Err(e)) => Err(e.into()),

@@ -1,10 +1,11 @@
 //! Which computations there are for each op, best first, and why they stand in that order.
 
-use super::{activation, collective, dense, grouped, moe, quant, sparse};
+use super::{activation, collective, dense, grouped, mla, moe, quant, sparse};
 use crate::{
     chip::Chip,
     kernels::{Declined, experts, paged, recurrent, rows},
 };
+use acl::Release;
 use compiler::{LowerError, Lowered, Operand};
 use ir::Op;
 use passes::ROW_WISE_OPS;
@@ -101,6 +102,10 @@ const RECURRENT: &[Choice] = &[choice(
 )];
 const ROWS: &[Choice] =
     &[choice("kernel", rows::lower, "one launch for all ops, whose values stay in local memory")];
+const MLA_PREPROCESS: &[Choice] = &[
+    choice("MlaPrologV2WeightNz", mla::prolog, "projects, rotates and writes in one call"),
+    choice("MlaPreprocess", mla::preprocess, "the same with quantisation by measured scales"),
+];
 const COLLECTIVE: &[Choice] =
     &[choice("memcpy", collective::of_one_rank, "plans are for one device")];
 
@@ -118,6 +123,7 @@ fn choices(op: &Op) -> &'static [Choice] {
         "static_matmul" => STATIC_MATMUL,
         "grouped_matmul" | "grouped_quant_matmul" => GROUPED,
         "expert_groups" => EXPERT_GROUPS,
+        "mla_preprocess" => MLA_PREPROCESS,
         "moe" => MOE,
         "attention" | "sink_attention" | "latent_attention" => ATTENTION,
         "sparse_latent_attention" => SPARSE_ATTENTION,
@@ -138,10 +144,24 @@ pub(super) fn lower(
     results: &[Operand],
     chip: &Chip,
 ) -> Result<Lowered, LowerError> {
+    lower_for(op, operands, results, chip, Release::V9)
+}
+
+/// The first choice that takes these types with operators that `release` has.
+pub(super) fn lower_for(
+    op: &Op,
+    operands: &[Operand],
+    results: &[Operand],
+    chip: &Chip,
+    release: Release,
+) -> Result<Lowered, LowerError> {
     let mut refused = Vec::new();
     let choices = choices(op);
     for Choice { name, lower, reason } in choices {
         match lower(op, operands, results, chip) {
+            Ok(lowered) if let Some(newer) = newer(&lowered, release) => {
+                refused.push(format!("{name}: {newer} is not in the release compiled for"));
+            }
             Ok(mut lowered) => {
                 if choices.len() > 1 || !lowered.why.is_empty() {
                     lowered.why = why(reason, &lowered.why, &refused);
@@ -158,6 +178,13 @@ pub(super) fn lower(
         operands: types.join(", "),
         remedy: remedy(op, &refused),
     })
+}
+
+/// An operator among the calls that `release` does not have.
+fn newer(lowered: &Lowered, release: Release) -> Option<&'static str> {
+    let operators = lowered.calls.iter().filter_map(|call| call.operator.as_ref());
+    let signatures = operators.filter_map(|operator| acl::operator(&operator.name));
+    signatures.into_iter().find(|s| s.since > release).map(|s| s.name)
 }
 
 fn why(reason: &str, detail: &str, refused: &[String]) -> String {

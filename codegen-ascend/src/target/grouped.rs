@@ -106,7 +106,12 @@ pub(super) fn product(
     chip: &Chip,
 ) -> Result<(), Declined> {
     let (at, stored) = weight.weight;
-    let [_, outputs, inputs] = dims(stored)[..] else { return decline("experts have no matrices") };
+    let [experts, outputs, inputs] = dims(stored)[..] else {
+        return decline("experts have no matrices");
+    };
+    ensure((2..=1024).contains(&experts), || {
+        format!("the operator has 2 to 1024 groups in a list, not {experts}")
+    })?;
     let rows = Tensor::dense(x.x, x.dtype, &[x.rows, inputs]);
     let result = |arg, dtype| Tensor::dense(arg, dtype, &[x.rows, outputs]);
     let right = Tensor::right(at, stored);

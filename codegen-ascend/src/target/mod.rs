@@ -7,6 +7,7 @@ mod dense;
 mod dequantize;
 mod grouped;
 mod library;
+mod mla;
 mod moe;
 mod quant;
 mod sources;
@@ -15,6 +16,7 @@ mod sparse;
 pub use library::conforms;
 
 use crate::chip::Chip;
+use acl::Release;
 use artifact::BuildTarget;
 use compiler::{KernelFile, LowerError, Lowered, Operand, QueueBudget, Streams, Target};
 use ir::{DType, Layout, Op};
@@ -27,12 +29,19 @@ pub const KV_BLOCK_TOKENS: u32 = 128;
 #[derive(Clone, Copy, Debug)]
 pub struct AscendTarget {
     chip: &'static Chip,
+    release: Release,
 }
 
 impl AscendTarget {
     /// The target for `chip`.
     pub const fn new(chip: &'static Chip) -> Self {
-        Self { chip }
+        Self { chip, release: Release::V9 }
+    }
+
+    /// The same for hosts whose toolkit is `release`: what newer operators would do is done otherwise.
+    /// Weights in fractals and the routing of experts need 8.5.
+    pub const fn for_release(self, release: Release) -> Self {
+        Self { release, ..self }
     }
 
     /// The chip.
@@ -168,7 +177,7 @@ impl Target for AscendTarget {
         operands: &[Operand],
         results: &[Operand],
     ) -> Result<Lowered, LowerError> {
-        choices::lower(op, operands, results, self.chip)
+        choices::lower_for(op, operands, results, self.chip, self.release)
     }
 }
 

@@ -74,6 +74,7 @@ pub(super) const TEXTS: &[&str] = &[
     include_str!("dequantize/mod.rs"),
     include_str!("grouped.rs"),
     include_str!("library.rs"),
+    include_str!("mla.rs"),
     include_str!("mod.rs"),
     include_str!("moe.rs"),
     include_str!("quant.rs"),

@@ -164,6 +164,28 @@ fn sparse_attention_of_one_row_each_is_the_librarys() {
 }
 
 #[test]
+fn operators_that_a_release_does_not_have_are_passed_over() {
+    let op = Op::SparseLatentAttention { scale: 0.125, out: DType::BF16 };
+    let operands = [
+        "bf16[4,128,512]",
+        "bf16[4,128,64]",
+        "state bf16[9,128,512]",
+        "state bf16[9,128,64]",
+        "i32[4,8]",
+        "i32[4]",
+        "i32[4,2048]",
+    ]
+    .map(operand);
+    let types: Vec<&TensorType> = operands.iter().map(|o| &o.ty).collect();
+    let results: Vec<Operand> = op.infer(&types).unwrap().into_iter().map(Operand::dense).collect();
+    let older = target().for_release(Release::V8_5);
+    let lowered = older.lower(&op, &operands, &results).unwrap();
+    assert!(lowered.calls.iter().all(|c| c.operator.is_none()), "{:?}", kernels(&lowered));
+    let text = "SparseFlashAttention is not in the release compiled for";
+    assert!(lowered.why.contains(text), "{}", lowered.why);
+}
+
+#[test]
 fn what_cannot_be_computed_is_refused_with_a_remedy() {
     let error = lower(&Op::AllGather { group: "tp".into(), ranks: 2 }, &["f32[3,64]"]).unwrap_err();
     let text = error.to_string();
