@@ -8,7 +8,7 @@ const ROWS: &[u64] = &[1, 39, 41, 85];
 #[test]
 fn elementwise() {
     let mut cases = Vec::new();
-    for n in [13, 64, 200] {
+    for n in [13, 200] {
         for t in ["f32", "bf16"] {
             let x = format!("%x: {t}[T,{n}]");
             let xy = format!("%x: {t}[T,{n}], %y: {t}[T,{n}]");
@@ -55,7 +55,7 @@ impl Case {
 fn norms() {
     let mut cases = Vec::new();
     for t in ["f32", "bf16"] {
-        for n in [13, 100, 896] {
+        for n in [13, 896] {
             let (x, ty) = (format!("%x: {t}[T,{n}]"), format!("{t}[T,{n}]"));
             cases.extend([
                 case(
@@ -122,7 +122,7 @@ fn quantisation() {
 fn rows_by_index() {
     let mut cases = Vec::new();
     for t in ["f32", "bf16"] {
-        for n in [24, 36, 64] {
+        for n in [36, 64] {
             for layout in ["", " nz"] {
                 let params = format!("%ids: i32[T], %table: {t}[50,{n}]{layout}");
                 for out in ["f32", "bf16"] {
@@ -162,7 +162,7 @@ fn shapes() {
         let x = format!("%x: {t}[T,48]");
         let reshaped = format!("  %o = reshape %x {{dims = [T,6,8]}} : {t}[T,6,8]");
         cases.push(case(&x, &reshaped, "%o"));
-        for (start, len) in [(0, 16), (16, 32), (5, 9)] {
+        for (start, len) in [(16, 32), (5, 9)] {
             cases.push(case(
                 &x,
                 &format!(
@@ -192,7 +192,7 @@ fn shapes() {
         let columns = format!("%x: {t}[T,16], %y: {t}[T,20]");
         cases.push(case(&columns, &format!("  %o = concat %x, %y {{axis = 1}} : {t}[T,36]"), "%o"));
         cases.push(case(&columns, &format!("  %o = concat %y, %x {{axis = 1}} : {t}[T,36]"), "%o"));
-        for block in [1, 4, 16] {
+        for block in [1, 16, 32] {
             let ops =
                 format!("  %o = silu_mul_pairs %x {{block = {block}, out = {t}}} : {t}[T,32]");
             cases.push(case(&format!("%x: {t}[T,64]"), &ops, "%o"));

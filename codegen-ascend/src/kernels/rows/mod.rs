@@ -10,12 +10,14 @@
 
 mod dequantize;
 mod emit;
+mod moves;
 mod ops;
 mod parts;
 mod program;
 mod reduce;
 mod rope;
 mod route;
+mod states;
 mod text;
 mod whole;
 
