@@ -47,7 +47,6 @@ pub(super) const TEXTS: &[&str] = &[
     include_str!("../kernels/recurrent/delta.cpp"),
     include_str!("../kernels/recurrent/delta.h"),
     include_str!("../kernels/recurrent/mod.rs"),
-    include_str!("../kernels/rows/dequantize.rs"),
     include_str!("../kernels/rows/emit.rs"),
     include_str!("../kernels/rows/mod.rs"),
     include_str!("../kernels/rows/moves.rs"),

@@ -8,7 +8,6 @@
 //!
 //! What a row becomes depends on the row alone, not on how many there are or which core it is on.
 
-mod dequantize;
 mod emit;
 mod moves;
 mod ops;
@@ -20,8 +19,6 @@ mod route;
 mod states;
 mod text;
 mod whole;
-
-pub use dequantize::{Dequantize, dequantize};
 
 use super::{Declined, Kernel};
 use crate::chip::Chip;
@@ -118,7 +115,7 @@ fn call(
         op.kind(),
         if ops == 1 { "op" } else { "ops" }
     );
-    let source = text::source(&about, "", &draft.body);
+    let source = text::source(&about, &draft.body);
     let blocks = (rows.min(u64::from(chip.vector_cores)) as u32).max(1);
     Kernel::new(op.kind(), &source).call(args, &scalars, blocks, "row by row on the vector cores")
 }

@@ -176,7 +176,7 @@ __aicore__ inline void SquaresSum(const LocalTensor<float>& sum, const LocalTens
 ];
 
 /// The source of a kernel around `body`, with what `body` names.
-pub(super) fn source(about: &str, constants: &str, body: &str) -> String {
+pub(super) fn source(about: &str, body: &str) -> String {
     let mut used: Vec<&(&str, &str)> = Vec::new();
     let mut text = body.to_owned();
     for helper in HELPERS.iter().rev() {
@@ -187,7 +187,7 @@ pub(super) fn source(about: &str, constants: &str, body: &str) -> String {
     }
     let helpers: Vec<&str> = used.iter().rev().map(|h| h.1).collect();
     format!(
-        "{about}#include \"kernel_operator.h\"\n\nusing namespace AscendC;\n\n{constants}\n{}\n{body}",
+        "{about}#include \"kernel_operator.h\"\n\nusing namespace AscendC;\n\n{}\n{body}",
         helpers.join("\n")
     )
 }
