@@ -186,6 +186,8 @@ impl Recorder {
             self.streams.push(Arc::new(Stream::new(&self.session)?));
         }
         if warm_up {
+            // Inputs of zeros name the first of everything, whatever was recorded before left there.
+            memory.arena.zero()?;
             steps = self.warm_up(steps)?;
         }
         let mut parts = Parts {
