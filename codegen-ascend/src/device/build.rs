@@ -252,42 +252,48 @@ fn with_host_compiler(sources: &[Source], out: &Path) -> Result<(), BuildError> 
         fs::write(&path, text).map_err(file(&path))?;
     }
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut running: Vec<(&Source, Child)> = Vec::new();
+    let mut running: Vec<(&[Source], PathBuf, Child)> = Vec::new();
     let mut failure = None;
-    for source in sources {
-        if running.len() >= jobs {
-            let (source, child) = running.remove(0);
-            failure = failure.or(finish(source, child).err());
-        }
-        if failure.is_some() {
-            break;
-        }
+    // A library for each job: the header takes longer to compile than a kernel.
+    for (i, part) in sources.chunks(sources.len().div_ceil(jobs)).enumerate() {
+        let unit = headers.join(format!("unit{i}.cpp"));
+        let text = shim::unit(part.iter().map(|s| s.name.as_str()));
+        fs::write(&unit, text).map_err(file(&unit))?;
+        let library = out.join(format!("unit{i}.so"));
         let child = Command::new(&compiler)
             .args(shim::COMPILE)
             .arg("-I")
             .arg(&headers)
-            .arg(&source.path)
+            .arg("-I")
+            .arg(part[0].path.parent().unwrap_or(Path::new(".")))
+            .arg(&unit)
             .arg("-o")
-            .arg(out.join(format!("{}.o", source.name)))
+            .arg(&library)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn();
-        running.push((source, child.map_err(file(Path::new(&compiler)))?));
+        running.push((part, library, child.map_err(file(Path::new(&compiler)))?));
     }
-    for (source, child) in running {
-        failure = failure.or(finish(source, child).err());
+    for (part, library, child) in running {
+        failure = failure.or(finish(part, &library, child).err());
     }
     fs::remove_dir_all(&headers).map_err(file(&headers))?;
     failure.map_or(Ok(()), Err)
 }
 
-fn finish(source: &Source, child: Child) -> Result<(), BuildError> {
-    let output = child.wait_with_output().map_err(file(&source.path))?;
-    if output.status.success() {
-        return Ok(());
+/// Waits for a library and gives each of its kernels a name for it.
+fn finish(part: &[Source], library: &Path, child: Child) -> Result<(), BuildError> {
+    let output = child.wait_with_output().map_err(file(library))?;
+    if !output.status.success() {
+        let names: Vec<&str> = part.iter().map(|s| s.name.as_str()).collect();
+        return Err(BuildError::Compile { name: names.join(", "), output: said(&output) });
     }
-    Err(BuildError::Compile { name: source.name.clone(), output: said(&output) })
+    for source in part {
+        let binary = library.with_file_name(format!("{}.o", source.name));
+        fs::hard_link(library, &binary).map_err(file(&binary))?;
+    }
+    fs::remove_file(library).map_err(file(library))
 }
 
 #[cfg(test)]
