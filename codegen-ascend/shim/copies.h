@@ -25,10 +25,8 @@ struct DataCopyExtParams {
     uint32_t dstStride = 0;
     uint32_t rsv = 0;
     DataCopyExtParams() = default;
-    DataCopyExtParams(uint32_t count, uint32_t len, uint32_t src, uint32_t dst, uint32_t rsv)
-        : blockCount(count), blockLen(len), srcStride(src), dstStride(dst), rsv(rsv) {
-        if (count > 4095) shim::core().fail("DataCopyPad: %u blocks; 4095 are possible", count);
-    }
+    DataCopyExtParams(uint16_t count, uint32_t len, uint32_t src, uint32_t dst, uint32_t rsv)
+        : blockCount(count), blockLen(len), srcStride(src), dstStride(dst), rsv(rsv) {}
 };
 
 /// Elements that are added around each block in local memory, at most 32 bytes on a side.
@@ -72,6 +70,16 @@ inline void store(uint8_t* to, const uint8_t* from, uint64_t bytes) {
     }
 }
 
+/// What a copy may be told to do.
+inline void check_blocks(uint32_t count, uint64_t length, uint64_t most) {
+    if (count < 1 || count > 4095) core().fail("%u blocks; 1 to 4095 are possible", count);
+    if (length < 1 || length > most) {
+        core().fail("blocks of %llu; 1 to %llu are possible", (unsigned long long)length, (unsigned long long)most);
+    }
+}
+/// Bytes of a block that `DataCopyPad` copies at most.
+constexpr uint64_t MOST_PADDED_BYTES = (1 << 21) - 1;
+
 template <class T>
 inline void aligned_gm(const GlobalTensor<T>& tensor) {
     if (reinterpret_cast<uint64_t>(tensor.GetPhyAddr()) % BLOCK != 0) {
@@ -85,6 +93,7 @@ template <class T>
 inline void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& p) {
     auto& core = shim::core();
     core.issue("DataCopy from global memory", shim::inbound(dst.GetPosition()));
+    shim::check_blocks(p.blockCount, p.blockLen, 65535);
     dst.aligned("the destination");
     shim::aligned_gm(src);
     const uint64_t len = uint64_t(p.blockLen) * shim::BLOCK;
@@ -111,6 +120,7 @@ template <class T>
 inline void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p) {
     auto& core = shim::core();
     core.issue("DataCopy to global memory", PIPE_MTE3);
+    shim::check_blocks(p.blockCount, p.blockLen, 65535);
     src.aligned("the source");
     shim::aligned_gm(dst);
     const uint64_t len = uint64_t(p.blockLen) * shim::BLOCK;
@@ -168,6 +178,7 @@ inline void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src,
     const DataCopyExtParams& p, const DataCopyPadExtParams<T>& pad) {
     auto& core = shim::core();
     core.issue("DataCopyPad from global memory", PIPE_MTE2);
+    shim::check_blocks(p.blockCount, p.blockLen, shim::MOST_PADDED_BYTES);
     dst.aligned("the destination");
     const uint64_t left = pad.isPad ? pad.leftPadding : 0, right = pad.isPad ? pad.rightPadding : 0;
     if (left * sizeof(T) > shim::BLOCK || right * sizeof(T) > shim::BLOCK) {
@@ -194,6 +205,7 @@ inline void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src,
     const DataCopyExtParams& p) {
     auto& core = shim::core();
     core.issue("DataCopyPad to global memory", PIPE_MTE3);
+    shim::check_blocks(p.blockCount, p.blockLen, shim::MOST_PADDED_BYTES);
     src.aligned("the source");
     if (p.blockLen % sizeof(T) != 0) core.fail("%u bytes are no whole elements", p.blockLen);
     const uint64_t padded = (uint64_t(p.blockLen) + shim::BLOCK - 1) / shim::BLOCK * shim::BLOCK;

@@ -414,5 +414,10 @@ inline int64_t GetTaskRation() {
             return;                                                      \
         }                                                                \
     } while (0)
-#define ASCEND_IS_AIC (::AscendC::shim::core().kind == ::AscendC::shim::CoreKind::Cube)
-#define ASCEND_IS_AIV (::AscendC::shim::core().kind == ::AscendC::shim::CoreKind::Vector)
+// What the vendor's macros stand for begins with `constexpr`: they follow `if` and nothing else.
+#define ASCEND_IS_AIC \
+    ([[maybe_unused]] const bool is_cube_core = \
+        ::AscendC::shim::core().kind == ::AscendC::shim::CoreKind::Cube)
+#define ASCEND_IS_AIV \
+    ([[maybe_unused]] const bool is_vector_core = \
+        ::AscendC::shim::core().kind == ::AscendC::shim::CoreKind::Vector)

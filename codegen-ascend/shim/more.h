@@ -39,7 +39,7 @@ inline void MulAddDst(const LocalTensor<T>& dst, const LocalTensor<T>& src0, con
 
 /// `value` in the lanes whose bits are set in `mask`, the lowest first.
 template <class T>
-inline void Duplicate(const LocalTensor<T>& dst, shim::Same<T> value, uint64_t mask[],
+inline void Duplicate(const LocalTensor<T>& dst, const T& value, uint64_t mask[],
     const uint8_t repeat, uint16_t dstBlkStride, uint8_t dstRepStride) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4, "Duplicate is for elements of 2 and 4 bytes");
     shim::core().issue("Duplicate", PIPE_V);

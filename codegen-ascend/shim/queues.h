@@ -172,7 +172,7 @@ public:
         return tensor<T>(dequeue());
     }
     template <class T>
-    void FreeTensor(const LocalTensor<T>& tensor) {
+    void FreeTensor(LocalTensor<T>& tensor) {
         release(tensor.owner());
     }
     bool HasTensorInQue() const { return !queued.empty(); }
@@ -190,16 +190,16 @@ template <TPosition position = TPosition::VECCALC>
 class TBuf {
 public:
     template <class T>
-    LocalTensor<T> Get() const {
+    LocalTensor<T> Get() {
         if (!memory) shim::core().fail("TBuf: InitBuffer was not called");
         return LocalTensor<T>(memory, at, bytes, position);
     }
     template <class T>
-    LocalTensor<T> Get(uint32_t elements) const {
+    LocalTensor<T> Get(uint32_t elements) {
         return GetWithOffset<T>(elements, 0);
     }
     template <class T>
-    LocalTensor<T> GetWithOffset(uint32_t elements, uint32_t offset_bytes) const {
+    LocalTensor<T> GetWithOffset(uint32_t elements, uint32_t offset_bytes) {
         if (!memory) shim::core().fail("TBuf: InitBuffer was not called");
         if (uint64_t(elements) * sizeof(T) + offset_bytes > bytes) {
             shim::core().fail("TBuf: %u elements at byte %u do not fit %u bytes", elements,

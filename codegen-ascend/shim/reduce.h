@@ -48,6 +48,14 @@ inline uint32_t work_elements(uint32_t count, uint32_t each) {
     return ((count + lanes - 1) / lanes * each + block - 1) / block * block;
 }
 
+/// The same for a reduction that gives a place: its three rounds keep their results side by side.
+template <class T>
+inline uint32_t work_elements_with_index(uint32_t count) {
+    constexpr uint32_t lanes = REPEAT_BYTES / sizeof(T);
+    const uint32_t first = (count + lanes - 1) / lanes * 2, second = (first + lanes - 1) / lanes * 2;
+    return work_elements<T>(count, 2) + work_elements<T>(first, 2) + work_elements<T>(second, 2);
+}
+
 template <class T>
 inline void extreme(const char* name, const LocalTensor<T>& dst, const LocalTensor<T>& src,
     const LocalTensor<T>& work, int32_t count, bool with_index, bool largest) {
@@ -56,7 +64,8 @@ inline void extreme(const char* name, const LocalTensor<T>& dst, const LocalTens
     const T* x = src.read("the source", count);
     const uint32_t at = best(x, count, largest);
     const T value = x[at];
-    const uint32_t needed = work_elements<T>(count, 2);
+    const uint32_t needed =
+        with_index ? work_elements_with_index<T>(count) : work_elements<T>(count, 2);
     std::memset(static_cast<void*>(work.write("the work memory", needed)), POISON, needed * sizeof(T));
     T* out = dst.write("the destination", with_index ? 2 : 1);
     out[0] = value;

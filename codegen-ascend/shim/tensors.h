@@ -45,7 +45,7 @@ public:
         return value;
     }
     /// Through the scalar unit, which writes back whole cache lines: no other core may write there.
-    void SetValue(uint64_t element, T value) const {
+    void SetValue(uint64_t element, T value) {
         shim::core().issue("GlobalTensor::SetValue", PIPE_S);
         std::memcpy(access(element * sizeof(T), sizeof(T), true, true), &value, sizeof(T));
     }

@@ -32,14 +32,6 @@ namespace shim {
 /// Bytes that a repeat of a vector instruction handles.
 constexpr uint32_t REPEAT_BYTES = 256;
 
-/// `T`, where it is not to be deduced.
-template <class T>
-struct SameType {
-    using type = T;
-};
-template <class T>
-using Same = typename SameType<T>::type;
-
 /// Element `lane` of repeat `r` of an operand with strides in blocks.
 template <class T>
 inline uint32_t lane_at(uint32_t r, uint32_t lane, uint32_t blk, uint32_t rep) {
@@ -179,14 +171,14 @@ SHIM_UNARY(Relu, a > 0 ? a : decltype(a)(0))
 #define SHIM_SCALAR(Name, expression)                                                            \
     template <class T>                                                                           \
     inline void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src,                       \
-        shim::Same<T> value, const int32_t& count) {                                   \
+        const T& value, const int32_t& count) {                                                  \
         static_assert(shim::arithmetic<T>(), #Name " is not for this element type");             \
         const shim::Work<T> b = value;                                                           \
         shim::unary(#Name, dst, src, count, [b](auto a) { return expression; });                 \
     }                                                                                            \
     template <class T>                                                                           \
     inline void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src,                       \
-        shim::Same<T> value, uint64_t mask, const uint8_t repeat,                      \
+        const T& value, uint64_t mask, const uint8_t repeat,                                     \
         const UnaryRepeatParams& params) {                                                       \
         static_assert(shim::arithmetic<T>(), #Name " is not for this element type");             \
         const shim::Work<T> b = value;                                                           \
@@ -200,7 +192,7 @@ SHIM_SCALAR(Mins, a < b ? a : b)
 
 /// `dst += src * value`.
 template <class T>
-inline void Axpy(const LocalTensor<T>& dst, const LocalTensor<T>& src, shim::Same<T> value,
+inline void Axpy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const T& value,
     const int32_t& count) {
     static_assert(shim::floating<T>(), "Axpy is not for this element type");
     const float b = value;
@@ -213,25 +205,25 @@ inline void Axpy(const LocalTensor<T>& dst, const LocalTensor<T>& src, shim::Sam
 
 template <class T>
 inline void ShiftRight(const LocalTensor<T>& dst, const LocalTensor<T>& src,
-    shim::Same<T> value, const int32_t& count) {
+    const T& value, const int32_t& count) {
     static_assert(shim::one_of<T, int32_t, uint32_t, int16_t, uint16_t>());
     shim::unary("ShiftRight", dst, src, count, [value](T a) { return T(a >> value); });
 }
 template <class T>
 inline void ShiftLeft(const LocalTensor<T>& dst, const LocalTensor<T>& src,
-    shim::Same<T> value, const int32_t& count) {
+    const T& value, const int32_t& count) {
     static_assert(shim::one_of<T, int32_t, uint32_t, int16_t, uint16_t>());
     shim::unary("ShiftLeft", dst, src, count, [value](T a) { return T(a << value); });
 }
 
 template <class T>
-inline void Duplicate(const LocalTensor<T>& dst, shim::Same<T> value, const int32_t& count) {
+inline void Duplicate(const LocalTensor<T>& dst, const T& value, const int32_t& count) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4, "Duplicate is for elements of 2 and 4 bytes");
     shim::core().issue("Duplicate", PIPE_V);
     std::fill_n(dst.write("the destination", count), count, value);
 }
 template <class T>
-inline void Duplicate(const LocalTensor<T>& dst, shim::Same<T> value, uint64_t mask,
+inline void Duplicate(const LocalTensor<T>& dst, const T& value, uint64_t mask,
     const uint8_t repeat, uint16_t dstBlkStride, uint8_t dstRepStride) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4, "Duplicate is for elements of 2 and 4 bytes");
     shim::core().issue("Duplicate", PIPE_V);
@@ -271,9 +263,22 @@ inline void ArithProgression(const LocalTensor<T>& dst, const T first, const T s
     T* out = dst.write("the destination", count);
     for (int32_t i = 0; i < count; ++i) out[i] = T(shim::Work<T>(first) + shim::Work<T>(step) * shim::Work<T>(i));
 }
+/// `first`, `first + 1` and so on. The scalar unit writes the first block, without waiting for anybody,
+/// and the vector unit goes on from there.
 template <class T>
-inline void CreateVecIndex(const LocalTensor<T>& dst, const T first, uint32_t count) {
-    ArithProgression(dst, first, T(1), int32_t(count));
+inline void CreateVecIndex(LocalTensor<T> dst, const T& first, uint32_t count) {
+    static_assert(shim::arithmetic<T>(), "CreateVecIndex is not for this element type");
+    constexpr uint32_t block = shim::BLOCK / sizeof(T);
+    auto& core = shim::core();
+    core.issue("CreateVecIndex", PIPE_S);
+    T* out = dst.write("the destination", std::min(count, block));
+    for (uint32_t i = 0; i < count && i < block; ++i) out[i] = T(shim::Work<T>(first) + shim::Work<T>(i));
+    core.known[PIPE_V].merge(core.snapshot(PIPE_S));
+    if (count <= block) return;
+    core.issue("CreateVecIndex", PIPE_V);
+    dst.access(0, shim::BLOCK, false);
+    dst.access(shim::BLOCK, uint64_t(count - block) * sizeof(T), true);
+    for (uint32_t i = block; i < count; ++i) out[i] = T(shim::Work<T>(first) + shim::Work<T>(i));
 }
 
 /// Elements at byte offsets `base + offsets[i]` of `src`.
@@ -358,7 +363,7 @@ inline void Select(const LocalTensor<T>& dst, const LocalTensor<U>& mask, const 
 }
 template <class T, class U>
 inline void Select(const LocalTensor<T>& dst, const LocalTensor<U>& mask, const LocalTensor<T>& src0,
-    shim::Same<T> src1, SELMODE mode, uint32_t count) {
+    T src1, SELMODE mode, uint32_t count) {
     static_assert(shim::floating<T>(), "Select is not for this element type");
     shim::core().issue("Select", PIPE_V);
     if (mode != SELMODE::VSEL_TENSOR_SCALAR_MODE) shim::core().fail("a scalar needs VSEL_TENSOR_SCALAR_MODE");

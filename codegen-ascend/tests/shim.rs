@@ -108,6 +108,26 @@ const BUGS: &[(&str, &str, &str)] = &[
     ),
     ("constexpr int DEPTH = 2", "constexpr int DEPTH = 9", "no event from"),
     (
+        "        output.EnQue(out);\n",
+        "        output.EnQue(out);\n        ReduceMax(twice, in, twice[96], COLUMNS, true);\n",
+        "outside a local tensor",
+    ),
+    (
+        "        Adds(out, twice, 1.0f, COLUMNS);\n",
+        "        Adds(out, twice, 1.0f, COLUMNS);\n        CreateVecIndex(out, 0.0f, COLUMNS);\n",
+        "pipe V has written and not handed over to pipe S",
+    ),
+    (
+        "DataCopyPad(to[row * COLUMNS], out, DataCopyExtParams(1, COLUMNS * 4, 0, 0, 0))",
+        "DataCopyPad(to[row * COLUMNS], out, DataCopyExtParams(1, 0, 0, 0, 0))",
+        "blocks of 0",
+    ),
+    (
+        "DataCopyPad(to[row * COLUMNS], out, DataCopyExtParams(1, COLUMNS * 4, 0, 0, 0))",
+        "DataCopyPad(to[row * COLUMNS], out, DataCopyExtParams(4096, COLUMNS * 4, 0, 0, 0))",
+        "1 to 4095 are possible",
+    ),
+    (
         "    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);\n",
         "    if (rows > 1000) KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);\n",
         "KERNEL_TASK_TYPE_DEFAULT",
@@ -240,6 +260,30 @@ fn what_the_compiler_rejects_is_told() {
     );
     let error = Library::build(&[&no_such]).unwrap_err().to_string();
     assert!(error.contains("no such conversion"), "{error}");
+}
+
+/// What the host's compiler would take and the vendor's does not.
+#[test]
+fn what_the_vendors_headers_do_not_declare_is_not_taken() {
+    let seeded = [
+        // The macros begin with `constexpr`.
+        (MIXED, "if ASCEND_IS_AIC {", "if (ASCEND_IS_AIC) {"),
+        (MIXED, "GetBlockIdx() / 2 * 64", "(ASCEND_IS_AIC ? 1 : GetBlockIdx() / 2) * 64"),
+        // Queues take back a variable, scalars have the type of the elements, counts of blocks have
+        // 16 bits.
+        (CORRECT, "FreeTensor(in)", "FreeTensor(in[0])"),
+        (CORRECT, "Muls(twice, in, 2.0f, COLUMNS)", "Muls(twice, in, 2, COLUMNS)"),
+        (
+            CORRECT,
+            "DataCopyExtParams(1, COLUMNS * 4, 0, 0, 0), D",
+            "DataCopyExtParams{uint32_t(rows), COLUMNS * 4, 0, 0, 0}, D",
+        ),
+    ];
+    for (source, from, to) in seeded {
+        assert!(source.contains(from), "{from}");
+        let kernel = Kernel::new("wrong", &source.replace(from, to));
+        assert!(Library::build(&[&kernel]).is_err(), "{to}");
+    }
 }
 
 /// The header has the capacities of every chip.

@@ -94,6 +94,15 @@ impl Source {
     }
 }
 
+/// Floats of work memory that the largest of `elements` floats and its place take: three rounds, each
+/// with a value and a place for every 64 that it looks at, in whole blocks of eight. A sum or the
+/// largest alone takes less.
+pub(crate) fn reduction_work(elements: u64) -> u64 {
+    let results = |n: u64| n.div_ceil(64) * 2;
+    let (first, second) = (results(elements), results(results(elements)));
+    [first, second, results(second)].map(|n| n.next_multiple_of(8)).iter().sum()
+}
+
 /// `f32` or `bf16`, which kernels compute with.
 pub(crate) fn float(dtype: DType, what: &str) -> Result<u64, Declined> {
     match dtype {

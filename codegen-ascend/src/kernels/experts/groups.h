@@ -13,6 +13,8 @@ public:
         pipe.InitBuffer(numbersBuffer, CHUNK * sizeof(int32_t));
         pipe.InitBuffer(maskBuffer, CHUNK / 8);
         pipe.InitBuffer(scratchBuffer, CHUNK * sizeof(float));
+        CreateVecIndex(numbersBuffer.Get<int32_t>(), 0, CHUNK);
+        PipeBarrier<PIPE_V>();
     }
 
     // Writes the numbers of the pairs of `expert`, and where they begin.
@@ -26,6 +28,9 @@ public:
         for (uint32_t first = 0; first < pairs; first += CHUNK) {
             LocalTensor<int32_t> numbers = orderQueue.AllocTensor<int32_t>();
             const uint32_t found = Compress(first, expert, CMPMODE::EQ, numbers);
+            if (found > 0) {
+                Adds(numbers, numbers, static_cast<int32_t>(first), found);
+            }
             orderQueue.EnQue(numbers);
             numbers = orderQueue.DeQue<int32_t>();
             if (found > 0) {
@@ -40,7 +45,8 @@ public:
     __aicore__ inline void End() { WriteStart(EXPERTS, pairs); }
 
 private:
-    // The numbers of the pairs of this chunk whose id compares with `expert`; returns how many.
+    // Which of the pairs of this chunk have an id that compares with `expert`, as numbers in the chunk;
+    // returns how many.
     __aicore__ inline uint32_t Compress(
         uint32_t first, uint32_t expert, CMPMODE mode, const LocalTensor<int32_t> &numbers)
     {
@@ -57,14 +63,12 @@ private:
         PipeBarrier<PIPE_V>();
         Cast(values, in, RoundMode::CAST_NONE, count);
         idsQueue.FreeTensor(in);
-        LocalTensor<int32_t> own = numbersBuffer.Get<int32_t>();
-        CreateVecIndex(own, static_cast<int32_t>(first), count);
         PipeBarrier<PIPE_V>();
         LocalTensor<uint8_t> mask = maskBuffer.Get<uint8_t>();
         CompareScalar(mask, values, static_cast<float>(expert), mode, RoundUp(count, 64));
         PipeBarrier<PIPE_V>();
         uint64_t found = 0;
-        GatherMask(numbers, own, mask.ReinterpretCast<uint32_t>(), true, count,
+        GatherMask(numbers, numbersBuffer.Get<int32_t>(), mask.ReinterpretCast<uint32_t>(), true, count,
                    GatherMaskParams{1, 1, 8, 8}, found);
         PipeBarrier<PIPE_V>();
         return static_cast<uint32_t>(found);

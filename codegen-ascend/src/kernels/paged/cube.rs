@@ -223,9 +223,9 @@ fn kernel(
         false => (source.part(include_str!("results_pieces.h")), "recordsGm, operands, mostPieces"),
     };
     let body = format!(
-        "    if (ASCEND_IS_AIC) {{\n        TPipe pipe;\n        \
+        "    if ASCEND_IS_AIC {{\n        TPipe pipe;\n        \
          Products products(pipe, operands, between);\n        products.Run(steps);\n    }}\n    \
-         if (ASCEND_IS_AIV) {{\n        TPipe pipe;\n        Results results({results});\n        \
+         if ASCEND_IS_AIV {{\n        TPipe pipe;\n        Results results({results});\n        \
          Weights weights(pipe, operands, between, results);\n        weights.Run(steps);\n    }}\n"
     );
     let function = signature.function("KERNEL_TYPE_MIX_AIC_1_2", &body);

@@ -9,6 +9,8 @@ public:
         pipe.InitBuffer(maskBuffer, CHUNK / 8);
         pipe.InitBuffer(tiesBuffer, CHUNK / 8);
         pipe.InitBuffer(scratchBuffer, CHUNK * sizeof(int32_t));
+        CreateVecIndex(placeBuffer.Get<int32_t>(), 0, CHUNK);
+        PipeBarrier<PIPE_V>();
     }
 
     // Of `count` scores, more than KEYS.
@@ -44,7 +46,7 @@ public:
             Duplicate(out, -1, n);
             PipeBarrier<PIPE_V>();
             if (first < count) {
-                CreateVecIndex(out, static_cast<int32_t>(first), Least(n, count - first));
+                Adds(out, placeBuffer.Get<int32_t>(), static_cast<int32_t>(first), Least(n, count - first));
             }
             Write(to[first], out, n);
         }
@@ -77,8 +79,6 @@ private:
 
     __aicore__ inline uint32_t Count(const GlobalTensor<float> &scores, uint32_t count, float threshold, CMPMODE mode)
     {
-        CreateVecIndex(placeBuffer.Get<int32_t>(), 0, CHUNK);
-        PipeBarrier<PIPE_V>();
         uint32_t reached = 0;
         for (uint32_t first = 0; first < count; first += CHUNK) {
             const uint32_t n = Least(CHUNK, count - first);
@@ -93,8 +93,6 @@ private:
     __aicore__ inline uint32_t Compress(const GlobalTensor<int32_t> &to, const LocalTensor<float> &chunk,
                                         uint32_t first, uint32_t n, float threshold, uint32_t &ties)
     {
-        CreateVecIndex(placeBuffer.Get<int32_t>(), static_cast<int32_t>(first), CHUNK);
-        PipeBarrier<PIPE_V>();
         LocalTensor<int32_t> at = scratchBuffer.Get<int32_t>();
         const uint32_t equal = Compare(tiesBuffer.Get<uint8_t>(), chunk, at, n, threshold, CMPMODE::EQ);
         LocalTensor<int32_t> out = outQueue.AllocTensor<int32_t>();
@@ -107,10 +105,11 @@ private:
         } else {
             // The one chunk that some of the ties are left out of: those past the last that is kept
             // are not looked at, and those above the threshold behind it are added.
-            kept = Mixed(out, chunk, at, first, n, threshold, ties);
+            kept = Mixed(out, chunk, at, n, threshold, ties);
             ties = 0;
         }
         if (kept > 0) {
+            Adds(out, out, static_cast<int32_t>(first), kept);
             Write(to, out, kept);
         } else {
             outQueue.FreeTensor(out);
@@ -118,20 +117,20 @@ private:
         return kept;
     }
 
-    // The first `ties` of the places `equal` and those above the threshold, in ascending order: a merge
+    // The first `ties` of the places `equal` of a chunk and those above the threshold, in ascending order: a merge
     // of two lists by the scalar unit.
     __aicore__ inline uint32_t Mixed(const LocalTensor<int32_t> &out, const LocalTensor<float> &chunk,
-                                     const LocalTensor<int32_t> &equal, uint32_t first, uint32_t n,
-                                     float threshold, uint32_t ties)
+                                     const LocalTensor<int32_t> &equal, uint32_t n, float threshold,
+                                     uint32_t ties)
     {
         Sync<HardEvent::V_S>();
         // A buffer that was on its way out was waited for by the vector unit.
         uint32_t kept = 0, used = 0;
         for (uint32_t i = 0; i < n; ++i) {
             const float score = chunk.GetValue(i);
-            const bool tie = used < ties && equal.GetValue(used) == static_cast<int32_t>(first + i);
+            const bool tie = used < ties && equal.GetValue(used) == static_cast<int32_t>(i);
             if (tie || score > threshold) {
-                out.SetValue(kept++, static_cast<int32_t>(first + i));
+                out.SetValue(kept++, static_cast<int32_t>(i));
                 used += tie ? 1 : 0;
             }
         }

@@ -83,9 +83,7 @@ impl Signature {
         }
         text.push_str("    operands.rowsPerSequence = rows / sequences;\n");
         if self.exchange {
-            text.push_str(
-                "    const uint32_t block = ASCEND_IS_AIC ? GetBlockIdx() : GetBlockIdx() / 2;\n",
-            );
+            text.push_str("    const uint32_t block = GetBlockIdx() / GetTaskRation();\n");
             text.push_str("    const Exchange between(exchange, block);\n");
             text.push_str("    Steps steps(operands, rows, block, GetBlockNum());\n");
         }

@@ -1,7 +1,7 @@
 //! The state of writing a kernel: where values stand in local memory, and what is said of them.
 
 use super::program::{View, cpp_type, is_param, last_axis, row_len, views};
-use crate::kernels::Declined;
+use crate::kernels::{Declined, source::reduction_work};
 use ir::{DType, Func, NodeId, Op, Storage, ValueId};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -223,9 +223,10 @@ impl<'a> Gen<'a> {
     pub(super) fn temp(&mut self, elements: u64, name: &str) -> Temp {
         self.temp_of("float", elements, 4, name)
     }
-    /// Work memory of a reduction of `elements`.
+    /// Work memory of a reduction of `elements`, which may give a place too: its rounds keep a value
+    /// and a place for each repeat, side by side.
     pub(super) fn reduction_work(&mut self, elements: u64) -> Temp {
-        self.temp((elements.div_ceil(LANES) * 2).max(8), "partial")
+        self.temp(reduction_work(elements), "partial")
     }
     pub(super) fn free(&mut self, temp: Temp) {
         debug_assert!(self.ranges.taken.get(&temp.offset) == Some(&temp.bytes));

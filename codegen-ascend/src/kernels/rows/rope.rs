@@ -46,11 +46,10 @@ pub(super) fn table(
     let constant = |g: &mut Gen<'_>, name: &str, values: Vec<f32>| -> String {
         let local = g.table("float", r, 4, name);
         let list: Vec<String> = values.iter().map(|&v| float(v)).collect();
-        let _ = writeln!(
-            g.setup,
-            "    {{\n        const float values[{r}] = {{{}}};\n        for (uint32_t i = 0; i < {r}; ++i) {local}.SetValue(i, values[i]);\n    }}",
-            list.join(", ")
-        );
+        for (at, numbers) in list.chunks(16).enumerate() {
+            let _ =
+                writeln!(g.setup, "    SetNumbers({local}, {}, {});", at * 16, numbers.join(", "));
+        }
         local
     };
     let mut tables = Vec::new();
@@ -169,6 +168,9 @@ pub(super) fn rotary(
 /// Elements that the products with sines take at most, unless a head has more.
 const TERM: u64 = 4096;
 
+/// Times that an instruction repeats at most.
+const MOST_REPEATS: u64 = 255;
+
 /// Several heads at once: an instruction handles up to 64 channels of each, and a head of `x` is a
 /// repeat; cosines and sines stay where they are.
 fn halves(
@@ -178,7 +180,8 @@ fn halves(
     d: u64,
     half: u64,
 ) -> Result<(), Declined> {
-    let fits = |n: &u64| heads.is_multiple_of(*n) && (*n == 1 || n * d <= TERM);
+    let fits =
+        |n: &u64| heads.is_multiple_of(*n) && (*n == 1 || n * d <= TERM) && *n <= MOST_REPEATS;
     let group = (1..=heads).rev().find(fits).unwrap_or(1);
     let term = g.temp(group * d, "term");
     let t = term.name.clone();

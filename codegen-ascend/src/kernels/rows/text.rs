@@ -29,6 +29,16 @@ __aicore__ inline void ScalarToVector() {
 ",
     ),
     (
+        "SetNumbers",
+        "/// Numbers from element `at` on, by the scalar unit. A list of constants would be a variable of the
+/// program, which the device does not have.
+template <typename... Numbers>
+__aicore__ inline void SetNumbers(const LocalTensor<float>& to, uint32_t at, Numbers... numbers) {
+    (to.SetValue(at++, numbers), ...);
+}
+",
+    ),
+    (
         "CopyToVector",
         "/// The vector unit sees what copies have brought.
 __aicore__ inline void CopyToVector() {

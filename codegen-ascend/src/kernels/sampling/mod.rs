@@ -2,7 +2,7 @@
 
 use super::{
     Declined,
-    source::{Budget, Source, float, require},
+    source::{Budget, Source, float, reduction_work, require},
 };
 use crate::chip::Chip;
 use compiler::{Arg, Lowered, Operand};
@@ -47,13 +47,14 @@ pub fn sample(logits: &Operand, args: &SampleArgs, chip: &Chip) -> Result<Lowere
     Budget::default()
         .buffer("logits", 2 * CHUNK * element)
         .buffer("weights", 3 * CHUNK * 4)
-        .buffer("comparisons", CHUNK / 4 + CHUNK / 16 + 32)
+        .buffer("comparisons", CHUNK / 8 + reduction_work(CHUNK) * 4 + CHUNK / 16 + 32)
         .fits(chip.ub_bytes)?;
     let heading = format!("A token for each row of {vocabulary} logits.");
     let kernel = Source::new(&heading)
         .element("Logit", logits.ty.dtype, "logits")?
         .size("VOCABULARY", vocabulary, "logits of a row")
         .size("CHUNK", CHUNK, "logits that are looked at at once")
+        .size("WORK", reduction_work(CHUNK), "floats that finding the largest of them takes")
         .number("NEVER", f32::MIN, "stands behind the last logit")
         .part(include_str!("../vector.h"))
         .part(include_str!("../threshold.h"))

@@ -9,7 +9,7 @@ public:
         pipe.InitBuffer(weightBuffer, CHUNK * sizeof(float));
         pipe.InitBuffer(oneBuffer, CHUNK * sizeof(float));
         pipe.InitBuffer(maskBuffer, CHUNK / 8);
-        pipe.InitBuffer(workBuffer, CHUNK / 8);
+        pipe.InitBuffer(workBuffer, WORK * sizeof(float));
         pipe.InitBuffer(sumBuffer, CHUNK / LANES * sizeof(float));
         values = valueBuffer.Get<float>();
         weights = weightBuffer.Get<float>();
@@ -55,7 +55,7 @@ private:
         LocalTensor<Logit> raw = rawQueue.AllocTensor<Logit>();
         const uint32_t bytes = n * sizeof(Logit);
         DataCopyPad(raw, logits[first], DataCopyExtParams{1, bytes, 0, 0, 0},
-                    DataCopyPadExtParams<Logit>{false, 0, 0, Logit(0.0f)});
+                    DataCopyPadExtParams<Logit>{false, 0, 0, 0});
         rawQueue.EnQue(raw);
         raw = rawQueue.DeQue<Logit>();
         if (n < CHUNK) {

@@ -18,9 +18,14 @@ extern "C" __global__ __aicore__ void @NAME@(
     TPipe pipe;
     TQue<QuePosition::VECIN, 2> in;
     TQue<QuePosition::VECOUT, 2> endsOut, lengthsOut;
+    TBuf<> counted;
     pipe.InitBuffer(in, 2, CHUNK * sizeof(int32_t));
     pipe.InitBuffer(endsOut, 2, CHUNK * sizeof(int32_t));
     pipe.InitBuffer(lengthsOut, 2, CHUNK * sizeof(int32_t));
+    pipe.InitBuffer(counted, CHUNK * sizeof(int32_t));
+    LocalTensor<int32_t> places = counted.Get<int32_t>();
+    CreateVecIndex(places, 1, CHUNK);
+    PipeBarrier<PIPE_V>();
     GlobalTensor<int32_t> positionsGm, endsGm, lengthsGm;
     positionsGm.SetGlobalBuffer((__gm__ int32_t *)positions, rows);
     endsGm.SetGlobalBuffer((__gm__ int32_t *)ends, rows);
@@ -40,7 +45,7 @@ extern "C" __global__ __aicore__ void @NAME@(
         in.FreeTensor(position);
         lengthsOut.EnQue(length);
         LocalTensor<int32_t> end = endsOut.AllocTensor<int32_t>();
-        CreateVecIndex(end, static_cast<int32_t>(start + 1), padded);
+        Adds(end, places, static_cast<int32_t>(start), padded);
         endsOut.EnQue(end);
 
         length = lengthsOut.DeQue<int32_t>();
