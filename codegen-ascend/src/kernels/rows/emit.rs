@@ -10,8 +10,6 @@ use std::{
 
 /// Blocks of local memory.
 pub(super) const BLOCK: u64 = 32;
-/// Lanes of a vector instruction on f32.
-pub(super) const LANES: u64 = 64;
 
 pub(super) fn whole_blocks(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK)
