@@ -70,14 +70,15 @@ compile_legacy() {
     -DTILING_KEY_VAR=0 "$@" "${includes[@]}" -I"$here" "$source" -o "$object"
 }
 
-# The kernel's name as the compiler knows it; a mixed kernel has one function for each kind of core.
+# The kernel's name as the compiler knows it; a mixed kernel has one function for each kind of core, which
+# takes the address of the flags between cores before its arguments.
 build_legacy() {
   local source=$1 object=$2 name
   name=$(basename "$source" .cpp)
   [[ -n $linker ]] || fail "no ld.lld beside $compiler"
   if grep -q 'KERNEL_TYPE_MIX_AIC_1_2' "$source"; then
-    compile_legacy "$source" "$object.cube" cube "-D$name=${name}_mix_aic"
-    compile_legacy "$source" "$object.vec" vec "-D$name=${name}_mix_aiv"
+    compile_legacy "$source" "$object.cube" cube "-D$name=${name}_mix_aic" -DPRECAST_SYNC_ARGUMENT
+    compile_legacy "$source" "$object.vec" vec "-D$name=${name}_mix_aiv" -DPRECAST_SYNC_ARGUMENT
     "$linker" -r -o "$object.all" "$object.cube" "$object.vec"
     rm -f "$object.cube" "$object.vec"
   elif grep -q 'KERNEL_TYPE_AIC_ONLY' "$source"; then

@@ -59,14 +59,23 @@ impl Signature {
 
     /// The function: `body` uses the operands, the global tensors and the scalars.
     pub(super) fn function(&self, kind: &str, body: &str) -> String {
-        let mut text = format!("extern \"C\" __global__ __aicore__ void {NAME}(\n   ");
+        let mut text = format!("extern \"C\" __global__ __aicore__ void {NAME}(\n");
+        if self.exchange {
+            // Cores that wait for each other need the address of their flags. Newer compilers add it.
+            text.push_str("#ifdef PRECAST_SYNC_ARGUMENT\n    uint64_t flags,\n#endif\n");
+        }
+        text.push_str("   ");
         for Buffer(name, ..) in &self.buffers {
             let _ = write!(text, " GM_ADDR {name},");
         }
         let names: Vec<String> =
             self.scalars.iter().map(|(name, _)| format!("uint64_t {name}")).collect();
         let _ = write!(text, "\n    {})\n{{\n", names.join(", "));
-        let _ = writeln!(text, "    KERNEL_TASK_TYPE_DEFAULT({kind});\n    Operands operands;");
+        let _ = writeln!(text, "    KERNEL_TASK_TYPE_DEFAULT({kind});");
+        if self.exchange {
+            text.push_str("#ifdef PRECAST_SYNC_ARGUMENT\n    SetSyncBaseAddr(flags);\n#endif\n");
+        }
+        text.push_str("    Operands operands;\n");
         text.push_str(
             "    GlobalTensor<float> recordsGm, sinksGm;\n    GlobalTensor<Out> outGm;\n",
         );
