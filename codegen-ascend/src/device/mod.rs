@@ -222,9 +222,19 @@ impl AscendDevice {
         Ok(())
     }
 
+    /// Makes states zero again that warming up has written to.
+    fn forget_warm_up(&mut self) -> Result<(), DeviceError> {
+        if self.state_used {
+            self.memory()?.clone().state.zero().map_err(|e| self.failed(e))?;
+            self.state_used = false;
+        }
+        Ok(())
+    }
+
     /// Writes to memory that has no mirror, after all work.
     fn write_through(&mut self, at: BufferRef, bytes: &[u8]) -> Result<(), DeviceError> {
         self.settle()?;
+        self.forget_warm_up()?;
         let memory = self.memory()?.clone();
         let to = memory
             .address(at)
@@ -389,11 +399,7 @@ impl Device for AscendDevice {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        if self.state_used {
-            let memory = self.memory()?.clone();
-            memory.state.zero().map_err(|e| self.failed(e))?;
-            self.state_used = false;
-        }
+        self.forget_warm_up()?;
         self.replayed = true;
         self.submit(graph)
     }
