@@ -5,7 +5,7 @@ use acl::Release;
 use std::{
     collections::BTreeMap,
     env,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 /// Release of the toolkit: `8.1`, `8.3`, `8.5` (default), `9.0`.
@@ -25,6 +25,8 @@ pub const SHUFFLE: &str = "ASCEND_SIM_SHUFFLE";
 pub const STREAMS: &str = "ASCEND_SIM_STREAMS";
 /// Events of a device; default 65536, the documented number.
 pub const EVENTS: &str = "ASCEND_SIM_EVENTS";
+/// `0`: kernels and operators are accepted and do nothing, to time what the host does.
+pub const EXECUTE: &str = "ASCEND_SIM_EXECUTE";
 
 const NAMES: [&str; 8] = [VERSION, SOC, DEVICES, MEMORY, STACK, SHUFFLE, STREAMS, EVENTS];
 
@@ -125,6 +127,12 @@ pub fn stack() -> Stack {
         _ if release() < Release::V8_5 => Stack::Old,
         _ => Stack::New,
     }
+}
+
+/// Whether kernels and operators do their work. Unlike other settings it is read once.
+pub fn executes() -> bool {
+    static EXECUTES: OnceLock<bool> = OnceLock::new();
+    *EXECUTES.get_or_init(|| env::var(EXECUTE).as_deref() != Ok("0"))
 }
 
 /// The order in which replays run; `None` is on concurrent threads.

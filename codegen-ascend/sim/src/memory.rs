@@ -115,11 +115,7 @@ pub(crate) fn allocate_pinned(size: u64) -> Result<*mut c_void> {
 
 fn reserve(place: Place, bytes: u64, usable: u64) -> Option<*mut c_void> {
     let layout = layout(usable)?;
-    // SAFETY: the layout is never of zero bytes.
-    let base = unsafe { alloc(layout) };
-    if base.is_null() {
-        return None;
-    }
+    let base = from_system(layout)?;
     let inner = layout.size() - 2 * GUARD_BYTES;
     // SAFETY: guard, contents and guard lie in the allocation just made.
     let start = unsafe {
@@ -136,6 +132,35 @@ fn reserve(place: Place, bytes: u64, usable: u64) -> Option<*mut c_void> {
     table().insert(allocation.start, allocation);
     call::live(kind(place), 1);
     Some(start.cast())
+}
+
+/// Memory from the system. What is large takes room only where it is written, so that a device may have
+/// more of it than the host.
+fn from_system(layout: Layout) -> Option<*mut u8> {
+    if layout.size() <= FRESH_LIMIT {
+        // SAFETY: the layout is never of zero bytes.
+        let base = unsafe { alloc(layout) };
+        return (!base.is_null()).then_some(base);
+    }
+    let (access, how) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+    );
+    // SAFETY: a new mapping touches nothing that exists; pages are aligned more than any layout here.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), layout.size(), access, how, -1, 0) };
+    (base != libc::MAP_FAILED).then_some(base.cast())
+}
+
+/// # Safety
+/// `base` is of [`from_system`] with this layout, and nobody uses it any more.
+unsafe fn to_system(base: *mut u8, layout: Layout) {
+    if layout.size() <= FRESH_LIMIT {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(base, layout) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { libc::munmap(base.cast(), layout.size()) };
+    }
 }
 
 fn kind(place: Place) -> &'static str {
@@ -180,7 +205,7 @@ fn release(found: &Allocation) -> Result {
     let verdict = check_guards(found);
     if let Some(layout) = layout(found.usable) {
         // SAFETY: it was made by `reserve` with this layout, and the table no longer knows it.
-        unsafe { dealloc((found.start as *mut u8).sub(GUARD_BYTES), layout) };
+        unsafe { to_system((found.start as *mut u8).sub(GUARD_BYTES), layout) };
     }
     call::live(kind(found.place), -1);
     verdict

@@ -65,6 +65,9 @@ impl Task {
         if let Some(failure) = call::task_fault(&self.name) {
             return Err(failure);
         }
+        if matches!(self.kind, Kind::Kernel | Kind::Operator) && !config::executes() {
+            return Ok(());
+        }
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)()))
             .unwrap_or_else(|_| Err("the software device has a defect: it panicked".to_owned()));
         outcome.map_err(|why| {

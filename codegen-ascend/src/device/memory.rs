@@ -1,6 +1,7 @@
 //! The memory of an artifact on the device.
 
 use super::{
+    AscendOptions,
     result::AclError,
     safe::{DeviceMemory, Event, PinnedMemory, Stream},
     session::Session,
@@ -27,7 +28,7 @@ impl Memory {
         session: &Arc<Session>,
         stream: &Stream,
         request: &MemoryRequest,
-        timeout: Option<Duration>,
+        options: &AscendOptions,
     ) -> Result<Self, DeviceError> {
         let allocate = |bytes: u64, what| {
             DeviceMemory::new(session, bytes).map_err(|e| DeviceError::OutOfMemory {
@@ -44,7 +45,10 @@ impl Memory {
         let filled = (|| {
             memory.arena.zero()?;
             memory.state.zero()?;
-            memory.copy_weights(session, stream, request, timeout)
+            match options.copy_weights {
+                true => memory.copy_weights(session, stream, request, options.timeout),
+                false => Ok(()),
+            }
         })();
         filled.map_err(|e| failed(session, &e))?;
         Ok(memory)

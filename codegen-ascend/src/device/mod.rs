@@ -58,6 +58,9 @@ pub struct AscendOptions {
     pub kernel_compiler: Option<KernelCompiler>,
     /// Runs each plan once before it is recorded, on zeros.
     pub warm_up: bool,
+    /// Copies the weights to the device; without them it computes nothing, which suffices to time what
+    /// the host does.
+    pub copy_weights: bool,
     /// How plans are recorded.
     pub record: Record,
     /// How long to wait for the device before a step counts as stuck; `None` is for ever.
@@ -71,6 +74,7 @@ impl Default for AscendOptions {
             library: None,
             kernel_compiler: None,
             warm_up: true,
+            copy_weights: true,
             record: Record::default(),
             timeout: Some(Duration::from_secs(120)),
         }
@@ -288,7 +292,7 @@ impl Device for AscendDevice {
         let binaries = binaries
             .map_err(|e| DeviceError::Failed { device: self.session.name(), why: e.to_string() })?;
         self.session.enter().map_err(|e| self.failed(e))?;
-        let memory = Memory::load(&self.session, &self.stream, &request, self.options.timeout)?;
+        let memory = Memory::load(&self.session, &self.stream, &request, &self.options)?;
         let transfer = Transfer::new(&self.session, request.arena_bytes);
         self.transfer = Some(transfer.map_err(|e| self.failed(e))?);
         self.memory = Some(Arc::new(memory));
