@@ -70,6 +70,12 @@ impl HostTarget {
         }
     }
 
+    /// Whether products of 16-bit operands may be asked for in f32. The operators of an NPU round them,
+    /// also where they are widened again.
+    pub(crate) fn sums_in_f32(&self) -> bool {
+        matches!(self, Self::Cpu)
+    }
+
     /// Whether caches lie in memory as their types say. The kernels of the CPU keep the keys of a
     /// block in an order of their own.
     pub(crate) fn has_plain_caches(&self) -> bool {

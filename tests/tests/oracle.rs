@@ -4,7 +4,7 @@
 
 use codegen_cpu::InstructionSet;
 use precast_tests::{
-    checks::{self, Host},
+    checks::{self, Company, Host},
     fixtures::{FIXTURES, Fixture},
     root,
 };
@@ -22,6 +22,13 @@ fn cpu() -> Host<'static> {
         compile: OPTIONS,
         block: 16,
         blocks: 12,
+        // Four of the eight want 7 blocks each when they end.
+        company: Company {
+            prompts: (1..9).map(|n| n * 5 - 2).collect(),
+            tokens: 100,
+            preempts: true,
+        },
+        fp8_inputs: true,
         devices: InstructionSet::available().iter().map(device).collect(),
     }
 }

@@ -120,6 +120,12 @@ fn copy(
 }
 
 impl Case {
+    /// Whether an operand is of a 16-bit floating point type.
+    pub(super) fn is_narrow(&self) -> bool {
+        let dtype = |&p: &ValueId| self.func.values[p].ty.dtype;
+        self.func.params.iter().map(dtype).any(|t| t.is_float() && t.bits() == 16)
+    }
+
     /// Whether it reads or writes a cache of keys and values.
     pub(super) fn has_cache(&self) -> bool {
         let is_cache = |&p: &ValueId| {

@@ -49,7 +49,8 @@ pub(crate) fn selfcheck(precast: &Precast, args: &SelfcheckArgs) -> anyhow::Resu
         name_of_device = hal::Device::name(&opened);
         Ok(opened)
     };
-    let ops = ops::check(&cases, target.as_target(precast), artifact.root(), &mut open)?;
+    let exact = target.sums_in_f32();
+    let ops = ops::check(&cases, target.as_target(precast), artifact.root(), exact, &mut open)?;
     let buckets = match &args.against {
         Some(other) => {
             let other = Artifact::open(other)?;

@@ -40,11 +40,12 @@ pub(super) struct Line {
 }
 
 /// Runs every case on the device that `open` opens, one after the other. `root` is the artifact with
-/// the kernels.
+/// the kernels. Unless `exact`, what is made of operands in 16 bits may be rounded to them.
 pub(super) fn check<D: Device>(
     cases: &[Case],
     target: &dyn Target,
     root: &Path,
+    exact: bool,
     open: &mut dyn FnMut() -> anyhow::Result<D>,
 ) -> anyhow::Result<Vec<Line>> {
     let plans: Vec<_> = cases.iter().map(|case| compiler::single(&case.func, target)).collect();
@@ -70,7 +71,7 @@ pub(super) fn check<D: Device>(
         };
         match plan {
             Err(why) => line.outcome = Outcome::Skipped(why.to_string()),
-            Ok(single) => try_one(case, &single, &mut device, &mut line),
+            Ok(single) => try_one(case, &single, exact, &mut device, &mut line),
         }
         lines.push(line);
     }
@@ -87,7 +88,7 @@ fn no_weights() -> anyhow::Result<MappedFile> {
     Ok(mapped?)
 }
 
-fn try_one<D: Device>(case: &Case, single: &Single, device: &mut D, line: &mut Line) {
+fn try_one<D: Device>(case: &Case, single: &Single, exact: bool, device: &mut D, line: &mut Line) {
     let name = |s: &artifact::Step| single.plan.kernels[s.kernel as usize].clone();
     line.calls = single.plan.steps.iter().map(name).collect();
     let expected = case.inputs(1).and_then(|inputs| {
@@ -111,7 +112,8 @@ fn try_one<D: Device>(case: &Case, single: &Single, device: &mut D, line: &mut L
         Ok(found) => {
             let mut all = Difference::default();
             for (found, expected) in found.iter().zip(&expected) {
-                all = all.or(compare(found, expected.data(), expected.dtype()));
+                let rounded = !exact && case.is_narrow();
+                all = all.or(compare(found, expected.data(), expected.dtype(), rounded));
             }
             (line.worst, line.bound) = (all.worst, all.bound);
             if !all.holds() {

@@ -20,7 +20,7 @@ public:
     __aicore__ inline void LoadQueries(const GlobalTensor<Query> &from)
     {
         LocalTensor<Query> raw = queryQueue.AllocTensor<Query>();
-        DataCopy(raw, from, HEADS * KEY0);
+        LoadRow(raw, from, HEADS * KEY0);
         queryQueue.EnQue(raw);
         raw = queryQueue.DeQue<Query>();
         Widen(queries, raw, HEADS * KEY0);

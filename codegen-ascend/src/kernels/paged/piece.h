@@ -28,11 +28,10 @@ public:
     __aicore__ inline void LoadQueries(const Operands &operands, uint32_t t, uint32_t head)
     {
         LocalTensor<Query> raw = queryQueue.AllocTensor<Query>();
-        DataCopy(raw, operands.query[t * operands.queryStride + head * KEY0], ITEM_HEADS * KEY0);
+        LoadRow(raw, operands.query[t * operands.queryStride + head * KEY0], ITEM_HEADS * KEY0);
         if constexpr (KEY1 > 0) {
-            const uint32_t bytes = ITEM_HEADS * KEY1 * sizeof(Query);
-            DataCopyPad(raw[ITEM_HEADS * KEY0], operands.query1[t * operands.query1Stride + head * KEY1],
-                        DataCopyExtParams{1, bytes, 0, 0, 0}, DataCopyPadExtParams<Query>{false, 0, 0, 0});
+            LoadRow(raw[ITEM_HEADS * KEY0], operands.query1[t * operands.query1Stride + head * KEY1],
+                    ITEM_HEADS * KEY1);
         }
         queryQueue.EnQue(raw);
         raw = queryQueue.DeQue<Query>();

@@ -72,7 +72,7 @@ public:
     __aicore__ inline void Step(uint64_t t, uint64_t xStride, uint64_t yStride)
     {
         LocalTensor<Row> raw = rowQueue.AllocTensor<Row>();
-        DataCopy(raw, xGm[t * xStride + first], count);
+        LoadRow(raw, xGm[t * xStride + first], count);
         rowQueue.EnQue(raw);
         raw = rowQueue.DeQue<Row>();
         LocalTensor<float> newest = rows[(oldest + TAPS - 1) % TAPS * WIDTH];

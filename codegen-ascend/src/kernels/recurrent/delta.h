@@ -57,9 +57,9 @@ public:
                                 const GlobalTensor<float> &v, float beta, const GlobalTensor<float> &out)
     {
         LocalTensor<float> token = tokenQueue.AllocTensor<float>();
-        DataCopy(token, q, DK);
-        DataCopy(token[DK], k, DK);
-        DataCopy(token[2 * DK], v, WIDTH);
+        LoadRow(token, q, DK);
+        LoadRow(token[DK], k, DK);
+        LoadRow(token[2 * DK], v, WIDTH);
         tokenQueue.EnQue(token);
         token = tokenQueue.DeQue<float>();
         LocalTensor<float> correction = correctionBuffer.Get<float>();

@@ -1,0 +1,53 @@
+//! The Ascend target on the software device: the same tokens as are recorded of every model, through
+//! `compile`, `serve` and HTTP.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use precast_tests::{
+    checks::{self, Company, Host},
+    fixtures::{self, Fixture},
+};
+
+/// As on the CPU, prompts are cut into several chunks with a padded last.
+const OPTIONS: &str =
+    "--target ascend910_93 --graph-bs 1 4 --prefill-chunks 8 64 --max-context 320";
+
+fn npu(company: Company) -> Host<'static> {
+    Host {
+        program: env!("CARGO_BIN_EXE_precast-under-test"),
+        compile: OPTIONS,
+        block: 128,
+        blocks: 6,
+        company,
+        // The chip has none.
+        fp8_inputs: false,
+        devices: vec![("ascend-sim".to_owned(), "--device ascend-sim".to_owned())],
+    }
+}
+
+/// Short answers: what is asked together fits the blocks.
+fn short() -> Company {
+    Company { prompts: vec![3, 30, 17, 41, 9], tokens: 8, preempts: false }
+}
+
+mod float32 {
+    fn check(fixture: &super::Fixture) {
+        super::checks::float32(&super::npu(super::short()), fixture);
+    }
+    precast_tests::each_fixture!(check);
+}
+
+mod bfloat16 {
+    fn check(fixture: &super::Fixture) {
+        super::checks::bfloat16(&super::npu(super::short()), fixture);
+    }
+    precast_tests::each_fixture!(check);
+}
+
+/// A sequence grows by two blocks of 128 tokens, and one is kept for it when it starts.
+#[test]
+fn sequences_that_give_their_memory_back_answer_the_same() {
+    for name in ["qwen2", "qwen3_next"] {
+        let company = Company { prompts: vec![126, 120, 125, 123], tokens: 140, preempts: true };
+        checks::bfloat16(&npu(company), fixtures::find(name));
+    }
+}
