@@ -82,26 +82,18 @@ kinds! {
     tensors: *const sys::aclTensorList, false, Value::Tensors(p) => p.cast_const();
     /// A list that may be null.
     optional_tensors: *const sys::aclTensorList, true, Value::Tensors(p) => p.cast_const();
-    /// `const aclIntArray*`.
-    ints: *const sys::aclIntArray, false, Value::Ints(p) => p.cast_const();
     /// Integers that may be null.
     optional_ints: *const sys::aclIntArray, true, Value::Ints(p) => p.cast_const();
     /// `const aclScalar*`.
     scalar: *const sys::aclScalar, false, Value::Scalar(p) => p.cast_const();
-    /// `const char*`.
-    text: *const c_char, false, Value::Text(p) => p;
     /// A string that may be null.
     optional_text: *const c_char, true, Value::Text(p) => p;
     /// `int64_t`.
     i64: core::primitive::i64, false, Value::Int(v) => v;
-    /// `int32_t`.
-    i32: core::primitive::i32, false, Value::Int(v) => v as i32;
     /// `int8_t`.
     i8: core::primitive::i8, false, Value::Int(v) => v as i8;
     /// `double`.
     f64: core::primitive::f64, false, Value::Float(v) => v;
-    /// `float`.
-    f32: core::primitive::f32, false, Value::Float(v) => v as f32;
     /// `bool`.
     bool: core::primitive::bool, false, Value::Bool(v) => v;
     /// `aclDataType`.

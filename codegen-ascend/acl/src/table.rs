@@ -8,24 +8,6 @@ macro_rules! for_each_operator {
     ($callback:ident) => {
         $callback! {
             // Norm / rope / cache
-            RmsNorm V8_1 (
-                x: tensor, gamma: tensor, epsilon: f64, y_out: tensor, rstd_out: tensor
-            );
-            AddRmsNorm V8_1 (
-                x1: tensor, x2: tensor, gamma: tensor, epsilon: f64, y_out: tensor,
-                rstd_out: tensor, x_out: tensor
-            );
-            AddRmsNormQuant V8_1 (
-                x1: tensor, x2: tensor, gamma: tensor, scales1: tensor, scales2: optional_tensor,
-                zero_points1: optional_tensor, zero_points2: optional_tensor, axis: i64,
-                epsilon: f64, div_mode: bool, y1_out: tensor, y2_out: optional_tensor, x_out: tensor
-            );
-            AddRmsNormDynamicQuant V8_1 (
-                x1: tensor, x2: tensor, gamma: tensor, smooth_scale1: optional_tensor,
-                smooth_scale2: optional_tensor, epsilon: f64, y1_out: tensor,
-                y2_out: optional_tensor,
-                x_out: tensor, scale1_out: tensor, scale2_out: optional_tensor
-            );
             // Attention
             MlaPrologV2WeightNz V8_5 (
                 token_x: tensor, weight_dq: tensor, weight_uq_qr: tensor, weight_uk: tensor,
@@ -69,16 +51,7 @@ macro_rules! for_each_operator {
                 pre_tokens: i64, next_tokens: i64, attention_mode: i64, return_softmax_lse: bool,
                 attention_out: tensor, softmax_max: optional_tensor, softmax_sum: optional_tensor
             );
-            RecurrentGatedDeltaRule V8_5 (
-                query: tensor, key: tensor, value: tensor, beta: tensor, state_ref: tensor,
-                actual_seq_lengths: tensor, ssm_state_indices: tensor, g: optional_tensor,
-                gk: optional_tensor, num_accepted_tokens: optional_tensor, scale_value: f32,
-                out: tensor
-            );
             // Matmul / quant
-            Matmul V8_1 (
-                input: tensor, mat2: tensor, out: tensor, cube_math_type: i8
-            );
             Mm V8_1 (
                 input: tensor, mat2: tensor, out: tensor, cube_math_type: i8
             );
@@ -88,50 +61,11 @@ macro_rules! for_each_operator {
             BatchMatMul V8_1 (
                 input: tensor, mat2: tensor, out: tensor, cube_math_type: i8
             );
-            BatchMatMulWeightNz V8_5 (
-                input: tensor, mat2: tensor, out: tensor, cube_math_type: i8
-            );
-            TransposeBatchMatMul V8_5 (
-                x1: tensor, x2: tensor, bias: optional_tensor, scale: optional_tensor,
-                perm_x1: ints, perm_x2: ints, perm_y: ints, cube_math_type: i8,
-                batch_split_factor: i32, out: tensor
-            );
-            QuantMatmulV4 V8_1 (
-                x1: tensor, x2: tensor, scale: tensor, offset: optional_tensor,
-                pertoken_scale: optional_tensor, bias: optional_tensor, transpose_x1: bool,
-                transpose_x2: bool, out: tensor
-            );
-            QuantMatmulV5 V8_5 (
-                x1: tensor, x2: tensor, x1_scale: optional_tensor, x2_scale: optional_tensor,
-                y_scale: optional_tensor, x1_offset: optional_tensor, x2_offset: optional_tensor,
-                y_offset: optional_tensor, bias: optional_tensor, transpose_x1: bool,
-                transpose_x2: bool, group_size: i64, out: tensor
-            );
             QuantMatmulWeightNz V8_1 (
                 x1: tensor, x2: tensor, x1_scale: optional_tensor, x2_scale: optional_tensor,
                 y_scale: optional_tensor, x1_offset: optional_tensor, x2_offset: optional_tensor,
                 y_offset: optional_tensor, bias: optional_tensor, transpose_x1: bool,
                 transpose_x2: bool, group_size: i64, out: tensor
-            );
-            WeightQuantBatchMatmulV2 V8_1 (
-                x: tensor, weight: tensor, antiquant_scale: tensor,
-                antiquant_offset: optional_tensor, quant_scale: optional_tensor,
-                quant_offset: optional_tensor, bias: optional_tensor, antiquant_group_size: i32,
-                y: tensor
-            );
-            WeightQuantBatchMatmulV3 V8_1 (
-                x: tensor, weight: tensor, antiquant_scale: tensor,
-                antiquant_offset: optional_tensor, quant_scale: optional_tensor,
-                quant_offset: optional_tensor, bias: optional_tensor, antiquant_group_size: i32,
-                inner_precise: i32, y: tensor
-            );
-            DynamicQuant V8_1 (
-                x: tensor, smooth_scales: optional_tensor, y_out: tensor, scale_out: tensor
-            );
-            AscendQuantV3 V8_1 (
-                x: tensor, scale: tensor, offset: optional_tensor, sqrt_mode: bool,
-                round_mode: text,
-                dst_type: i32, axis: i32, y: tensor
             );
             // MoE
             GroupedMatmulV4 V8_1 (
@@ -142,16 +76,6 @@ macro_rules! for_each_operator {
                 activation_quant_scale: optional_tensors,
                 activation_quant_offset: optional_tensors, split_item: i64, group_type: i64,
                 group_list_type: i64, act_type: i64, out: tensors,
-                activation_feature_out: optional_tensors, dyn_quant_scale_out: optional_tensors
-            );
-            GroupedMatmulV5 V8_5 (
-                x: tensors, weight: tensors, bias: optional_tensors, scale: optional_tensors,
-                offset: optional_tensors, antiquant_scale: optional_tensors,
-                antiquant_offset: optional_tensors, per_token_scale: optional_tensors,
-                group_list: optional_tensor, activation_input: optional_tensors,
-                activation_quant_scale: optional_tensors,
-                activation_quant_offset: optional_tensors, split_item: i64, group_type: i64,
-                group_list_type: i64, act_type: i64, tuning_config: optional_ints, out: tensors,
                 activation_feature_out: optional_tensors, dyn_quant_scale_out: optional_tensors
             );
             GroupedMatmulWeightNz V8_5 (
@@ -165,34 +89,8 @@ macro_rules! for_each_operator {
                 quant_group_size: i64, out: tensors, activation_feature_out: optional_tensors,
                 dyn_quant_scale_out: optional_tensors
             );
-            GroupedMatmulSwigluQuantWeightNZ V8_5 (
-                x: tensor, weight: tensor, bias: optional_tensor, offset: optional_tensor,
-                weight_scale: tensor, x_scale: tensor, group_list: tensor, output: tensor,
-                output_scale: tensor, output_offset: optional_tensor
-            );
-            GroupedMatmulFinalizeRoutingV3 V8_5 (
-                x1: tensor, x2: tensor, scale: optional_tensor, bias: optional_tensor,
-                offset: optional_tensor, antiquant_scale: optional_tensor,
-                antiquant_offset: optional_tensor, pertoken_scale: optional_tensor,
-                group_list: optional_tensor, shared_input: optional_tensor,
-                logit: optional_tensor, row_index: optional_tensor, dtype: i64,
-                shared_input_weight: f32, shared_input_offset: i64, transpose_x1: bool,
-                transpose_x2: bool, group_list_type: i64, tuning_config: optional_ints,
-                out: tensor
-            );
             SwiGlu V8_1 (
                 x: tensor, dim: i64, out: tensor
-            );
-            SwiGluQuantV2 V8_5 (
-                x: tensor, smooth_scales: optional_tensor, offsets: optional_tensor,
-                group_index: optional_tensor, activate_left: bool, quant_mode: optional_text,
-                group_list_type: i64, dst_type: i64, y_out: tensor, scale_out: tensor
-            );
-            DequantSwigluQuant V8_1 (
-                x: tensor, weight_scale: optional_tensor, activation_scale: optional_tensor,
-                bias: optional_tensor, quant_scale: optional_tensor,
-                quant_offset: optional_tensor, group_index: optional_tensor, activate_left: bool,
-                quant_mode: optional_text, y_out: tensor, scale_out: tensor
             );
             ClippedSwiglu V8_5 (
                 x: tensor, group_index: optional_tensor, dim: i64, alpha: f64, limit: f64,
@@ -209,22 +107,6 @@ macro_rules! for_each_operator {
                 output_softmax_result_flag: bool, y_out: tensor, expert_idx_out: tensor,
                 softmax_result_out: optional_tensor
             );
-            MoeInitRoutingV2 V8_1 (
-                x: tensor, expert_idx: tensor, active_num: i64, expert_capacity: i64,
-                expert_num: i64, drop_pad_mode: i64, expert_tokens_count_or_cumsum_flag: i64,
-                expert_tokens_before_capacity_flag: bool, expanded_x_out: tensor,
-                expanded_row_idx_out: tensor, expert_tokens_count_or_cumsum_out: optional_tensor,
-                expert_tokens_before_capacity_out: optional_tensor
-            );
-            MoeInitRoutingQuantV2 V8_1 (
-                x: tensor, expert_idx: tensor, scale: optional_tensor, offset: optional_tensor,
-                active_num: i64, expert_capacity: i64, expert_num: i64, drop_pad_mode: i64,
-                expert_tokens_count_or_cumsum_flag: i64, expert_tokens_before_capacity_flag: bool,
-                quant_mode: i64, expanded_x_out: tensor, expanded_row_idx_out: tensor,
-                expert_tokens_count_or_cumsum_out: optional_tensor,
-                expert_tokens_before_capacity_out: optional_tensor,
-                dynamic_quant_scale_out: optional_tensor
-            );
             MoeInitRoutingV3 V8_5 (
                 x: tensor, expert_idx: tensor, scale: optional_tensor, offset: optional_tensor,
                 active_num: i64, expert_capacity: i64, expert_num: i64, drop_pad_mode: i64,
@@ -238,14 +120,6 @@ macro_rules! for_each_operator {
                 x2: optional_tensor, bias: optional_tensor, scales: optional_tensor,
                 expert_idx: optional_tensor, drop_pad_mode: i64, out: tensor
             );
-            MoeTokenUnpermute V8_1 (
-                permuted_tokens: tensor, sorted_indices: tensor, probs: optional_tensor,
-                padded_mode: bool, restore_shape: optional_ints, out: tensor
-            );
-            MatmulAllReduce V8_1 (
-                x1: tensor, x2: tensor, bias: optional_tensor, group: text, reduce_op: text,
-                comm_turn: i64, stream_mode: i64, output: tensor
-            );
             // Glue ops (omath/onn; all [8.1+])
             Cast V8_1 (
                 input: tensor, dtype: dtype, out: tensor
@@ -258,46 +132,6 @@ macro_rules! for_each_operator {
             );
             Muls V8_1 (
                 input: tensor, other: scalar, out: tensor
-            );
-            Embedding V8_1 (
-                weight: tensor, indices: tensor, out: tensor
-            );
-            IndexSelect V8_1 (
-                input: tensor, dim: i64, index: tensor, out: tensor
-            );
-            GatherV2 V8_1 (
-                input: tensor, dim: i64, index: tensor, out: tensor
-            );
-            Softmax V8_1 (
-                input: tensor, dim: i64, out: tensor
-            );
-            Topk V8_1 (
-                input: tensor, k: i64, dim: i64, largest: bool, sorted: bool, values_out: tensor,
-                indices_out: tensor
-            );
-            ArgMax V8_1 (
-                input: tensor, dim: i64, keepdim: bool, out: tensor
-            );
-            Sigmoid V8_1 (
-                input: tensor, out: tensor
-            );
-            Silu V8_1 (
-                input: tensor, out: tensor
-            );
-            Cat V8_1 (
-                tensors: tensors, dim: i64, out: tensor
-            );
-            Permute V8_1 (
-                input: tensor, dims: ints, out: tensor
-            );
-            InplaceCopy V8_1 (
-                input_ref: tensor, src: tensor
-            );
-            ApplyTopKTopP V8_5 (
-                logits: tensor, p: optional_tensor, k: optional_tensor, out: tensor
-            );
-            ReduceSum V8_1 (
-                input: tensor, dims: ints, keep_dims: bool, dtype: dtype, out: tensor
             );
         }
     };

@@ -304,21 +304,6 @@ impl Tensor {
         t
     }
 
-    /// It seen with its dimensions in the order `axes`.
-    pub(crate) fn permuted(&self, axes: &[usize]) -> Tensor {
-        let mut t = self.clone();
-        t.dims = axes.iter().map(|&a| self.dims[a]).collect();
-        t.strides = axes.iter().map(|&a| self.strides[a]).collect();
-        t
-    }
-
-    /// It seen with dimension `dim` as the last.
-    pub(crate) fn along(&self, dim: usize) -> Tensor {
-        let mut axes: Vec<usize> = (0..self.dims.len()).filter(|&a| a != dim).collect();
-        axes.push(dim);
-        self.permuted(&axes)
-    }
-
     /// It seen in the shape `dims`: dimensions of one element, and those it lacks in front, repeat.
     pub(crate) fn broadcast(&self, dims: &[usize]) -> Result<Tensor, Fault> {
         let missing = dims.len().checked_sub(self.dims.len());

@@ -4,8 +4,7 @@ use super::{Call, Implementation, Outcome, Prepared};
 use crate::objects::{Element, Fault, Tensor};
 use Element::{BF16, F16, F32, I32};
 
-pub(super) const OPERATORS: &[(&str, Implementation)] =
-    &[("MoeFinalizeRoutingV2", finalize), ("MoeTokenUnpermute", unpermute)];
+pub(super) const OPERATORS: &[(&str, Implementation)] = &[("MoeFinalizeRoutingV2", finalize)];
 
 const FLOATS: &[Element] = &[F32, F16, BF16];
 
@@ -79,45 +78,6 @@ fn finalize(call: &Call) -> Outcome<'_> {
                     *sum += scale * (values[i] + bias.get(i).copied().unwrap_or(0.0));
                 }
             }
-        }
-        out.put(&result);
-        Ok(())
-    })
-}
-
-fn unpermute(call: &Call) -> Outcome<'_> {
-    let (rows, index) = (call.tensor("permuted_tokens")?, call.tensor("sorted_indices")?);
-    let (probs, out) = (call.optional("probs")?, call.tensor("out")?);
-    if call.flag("padded_mode")? {
-        return Err(Fault::invalid("padded_mode: is not taken"));
-    }
-    rows.of(FLOATS)?.nd()?.ranked(2, 2)?;
-    index.of(&[I32])?.ranked(1, 1)?;
-    let width = rows.dims[1];
-    let k = match probs {
-        Some(probs) => probs.of(FLOATS)?.ranked(2, 2)?.dims[1],
-        None => 1,
-    };
-    index
-        .rule(k > 0 && k <= 512 && index.len().is_multiple_of(k), "k of at most 512 for a token")?;
-    let tokens = index.len() / k.max(1);
-    out.of(&[rows.element])?.shaped(&[tokens, width])?;
-    if let Some(probs) = probs {
-        probs.shaped(&[tokens, k])?;
-    }
-    Prepared::done(move || {
-        let index = index.integers();
-        let probs = probs.map(Tensor::reals);
-        let mut result = vec![0.0f32; tokens * width];
-        for (pair, &row) in index.iter().enumerate() {
-            if row < 0 || row >= rows.dims[0] as i64 {
-                let message = format!("sorted_indices: {row} of {} rows", rows.dims[0]);
-                return Err(Fault::exception(message));
-            }
-            let weight = probs.as_ref().map_or(1.0, |p| p[pair]);
-            let sum = &mut result[pair / k * width..][..width];
-            let values = rows.at(row as usize).reals();
-            sum.iter_mut().zip(values).for_each(|(s, v)| *s += weight * v);
         }
         out.put(&result);
         Ok(())

@@ -12,38 +12,38 @@ fn missing(name: &str) -> Fault {
 }
 
 macro_rules! pointers {
-    ($($kind:ident, $optional:ident => $read:expr;)*) => {$(
-        pub(super) unsafe fn $kind(name: &'static str, p: typed::$kind) -> Decoded {
+    ($($optional:ident $(or $kind:ident)? => $read:expr;)*) => {$(
+        $(pub(super) unsafe fn $kind(name: &'static str, p: typed::$kind) -> Decoded {
             if p.is_null() {
                 return Err(missing(name));
             }
             // SAFETY: the caller's promise is that of the other function.
             unsafe { $optional(name, p) }
-        }
+        })?
 
         pub(super) unsafe fn $optional(name: &'static str, p: typed::$optional) -> Decoded {
             if p.is_null() {
                 return Ok(Argument::Absent);
             }
-            let read: fn(&'static str, typed::$kind) -> Decoded = $read;
+            let read: fn(&'static str, typed::$optional) -> Decoded = $read;
             read(name, p).map_err(|f| f.of(name))
         }
     )*};
 }
 
 pointers! {
-    tensor, optional_tensor => |name, p| {
+    optional_tensor or tensor => |name, p| {
         let mut tensor = TENSORS.with(p, |t| t.clone())?;
         tensor.name = name;
         Ok(Argument::Tensor(tensor))
     };
-    tensors, optional_tensors => |name, p| {
+    optional_tensors or tensors => |name, p| {
         let mut list = members(p)?;
         list.iter_mut().for_each(|t| t.name = name);
         Ok(Argument::Tensors(list))
     };
-    ints, optional_ints => |_, p| Ok(Argument::Ints(INTS.with(p, |v| v.clone())?));
-    text, optional_text => |_, p| {
+    optional_ints => |_, p| Ok(Argument::Ints(INTS.with(p, |v| v.clone())?));
+    optional_text => |_, p| {
         // SAFETY: the caller of the first phase passes a string that ends with a zero byte.
         let text = unsafe { CStr::from_ptr(p) };
         Ok(Argument::Text(text.to_string_lossy().into_owned()))
@@ -67,10 +67,8 @@ macro_rules! numbers {
 
 numbers! {
     i64 => Int as core::primitive::i64;
-    i32 => Int as core::primitive::i64;
     i8 => Int as core::primitive::i64;
     f64 => Float as core::primitive::f64;
-    f32 => Float as core::primitive::f64;
     bool => Bool as core::primitive::bool;
 }
 

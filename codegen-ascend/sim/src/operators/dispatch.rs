@@ -5,11 +5,7 @@ use super::{Call, Implementation, Outcome, Prepared};
 use crate::objects::{Element, Fault, Tensor};
 use Element::{BF16, F16, F32, I8, I32, I64};
 
-pub(super) const OPERATORS: &[(&str, Implementation)] = &[
-    ("MoeInitRoutingV2", init_v2),
-    ("MoeInitRoutingQuantV2", init_quant_v2),
-    ("MoeInitRoutingV3", init_v3),
-];
+pub(super) const OPERATORS: &[(&str, Implementation)] = &[("MoeInitRoutingV3", init_v3)];
 
 const FLOATS: &[Element] = &[F32, F16, BF16];
 
@@ -28,9 +24,7 @@ struct Dispatch<'a> {
     experts: usize,
     /// The experts that are here.
     range: (usize, usize),
-    /// Rows for each expert where they are padded to as many.
-    capacity: Option<usize>,
-    /// Rows that are written at most, where they are not padded.
+    /// Rows that are written at most.
     rows: usize,
     codes: Codes,
     scale: Option<&'a Tensor>,
@@ -60,10 +54,7 @@ impl Dispatch<'_> {
         if coded {
             self.x.of(FLOATS)?;
         }
-        match self.capacity {
-            Some(capacity) => self.out.shaped(&[self.experts, capacity, width])?,
-            None => self.out.shaped(&[self.rows, width])?,
-        };
+        self.out.shaped(&[self.rows, width])?;
         if self.codes == Codes::Static {
             for (t, name) in [(self.scale, "scale"), (self.offset, "offset")] {
                 let missing = || Fault::invalid(format!("{name}: static codes need it"));
@@ -98,11 +89,7 @@ impl Dispatch<'_> {
         let mut row = vec![None; ids.len()];
         for (i, &pair) in order.iter().enumerate() {
             let expert = ids[pair] as usize;
-            row[pair] = match self.capacity {
-                Some(c) if counts[expert] < c as i64 => Some(expert * c + counts[expert] as usize),
-                Some(_) => None,
-                None => Some(i).filter(|&i| i < self.rows),
-            };
+            row[pair] = Some(i).filter(|&i| i < self.rows);
             counts[expert] += 1;
         }
         Ok(Placement { order, row, counts })
@@ -114,16 +101,10 @@ impl Dispatch<'_> {
         let rows = self.x.reals();
         let scale = self.scale.map(Tensor::reals);
         let offset = self.offset.map_or(0.0, Tensor::only);
-        let mut out = self.out.clone();
-        if self.capacity.is_some() {
-            out.put(&vec![0.0; out.len()]);
-            out.dims = vec![out.rows(), width];
-            out.strides = vec![width, 1];
-        }
         for (pair, place) in placement.row.iter().enumerate() {
             let Some(place) = *place else { continue };
             let row = &rows[pair / k * width..][..width];
-            let target = out.at(place);
+            let target = self.out.at(place);
             match self.codes {
                 Codes::None => {
                     target.put(row);
@@ -171,77 +152,6 @@ fn active_rows(call: &Call, pairs: usize) -> Result<usize, Fault> {
     Ok(if active == 0 { pairs } else { pairs.min(active) })
 }
 
-fn init_v2(call: &Call) -> Outcome<'_> {
-    init_both(call, Codes::None)
-}
-
-fn init_quant_v2(call: &Call) -> Outcome<'_> {
-    let codes = match call.int_in("quant_mode", 0..=1)? {
-        0 => Codes::Static,
-        _ => Codes::Dynamic,
-    };
-    init_both(call, codes)
-}
-
-fn init_both(call: &Call, codes: Codes) -> Outcome<'_> {
-    let (x, ids) = (call.tensor("x")?, call.tensor("expert_idx")?);
-    let pairs = ids.len();
-    let padded = call.int_in("drop_pad_mode", 0..=1)? == 1;
-    let flag = call.int_in("expert_tokens_count_or_cumsum_flag", 0..=2)?;
-    let least = i64::from(padded || flag > 0);
-    let experts = call.int_in("expert_num", least..=10240)?;
-    let quant = codes != Codes::None;
-    let dispatch = Dispatch {
-        x,
-        ids,
-        experts: if experts == 0 { 10240 } else { experts as usize },
-        range: (0, if experts == 0 { 10240 } else { experts as usize }),
-        capacity: if padded {
-            Some(call.int_in("expert_capacity", 1..=x.dims.first().map_or(1, |&d| d as i64))?
-                as usize)
-        } else {
-            None
-        },
-        rows: active_rows(call, pairs)?,
-        codes,
-        scale: if quant { call.optional("scale")? } else { None },
-        offset: if quant { call.optional("offset")? } else { None },
-        out: call.tensor("expanded_x_out")?,
-        out_scale: if quant { call.optional("dynamic_quant_scale_out")? } else { None },
-    };
-    let (_, width, k) = dispatch.check()?;
-    if codes == Codes::Dynamic && dispatch.out_scale.is_none() {
-        return Err(Fault::invalid("dynamic_quant_scale_out: dynamic codes need it"));
-    }
-    let row_ids = call.tensor("expanded_row_idx_out")?;
-    row_ids.of(&[I32])?.shaped(&[pairs])?;
-    let counts_out = call.optional("expert_tokens_count_or_cumsum_out")?;
-    let counts_out = counts_out.filter(|_| flag > 0 && !padded);
-    let before = call.optional("expert_tokens_before_capacity_out")?;
-    let before = before.filter(|_| padded);
-    let before =
-        before.filter(|_| matches!(call.flag("expert_tokens_before_capacity_flag"), Ok(true)));
-    for t in [counts_out, before].into_iter().flatten() {
-        t.of(&[I32])?.shaped(&[dispatch.experts])?;
-    }
-    Ok(Prepared::new(sort_workspace(pairs), move || {
-        let placement = dispatch.place()?;
-        dispatch.copy(&placement, width, k);
-        let rows = placement.row.iter().map(|r| r.map_or(-1, |r| r as i64));
-        row_ids.put_integers(&rows.collect::<Vec<_>>());
-        if let Some(out) = counts_out {
-            match flag {
-                1 => out.put_integers(&running(&placement.counts)),
-                _ => out.put_integers(&placement.counts),
-            }
-        }
-        if let Some(out) = before {
-            out.put_integers(&placement.counts);
-        }
-        Ok(())
-    }))
-}
-
 /// What the sort of `pairs` pairs takes.
 fn sort_workspace(pairs: usize) -> u64 {
     (pairs * 2 * size_of::<i32>()).next_multiple_of(512) as u64
@@ -271,7 +181,6 @@ fn init_v3(call: &Call) -> Outcome<'_> {
         ids,
         experts,
         range,
-        capacity: None,
         rows: active_rows(call, pairs)?,
         codes,
         scale: call.optional("scale")?,

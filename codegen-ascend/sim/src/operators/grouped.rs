@@ -3,7 +3,6 @@
 use super::arithmetic::{Right, product, round_to, silu, unit_scale, whole_product};
 use super::groups::Groups;
 use super::matmul::sides;
-use super::quant_matmul::{INT4_GROUP, mixed_product};
 use super::{Call, Implementation, Outcome, Prepared};
 use crate::objects::{Element, Fault, Tensor};
 use Element::{BF16, F16, F32, I4, I8, I32, I64, U64};
@@ -11,7 +10,6 @@ use std::ops::Range;
 
 pub(super) const OPERATORS: &[(&str, Implementation)] = &[
     ("GroupedMatmulV4", |call| grouped(call, false)),
-    ("GroupedMatmulV5", |call| grouped(call, false)),
     ("GroupedMatmulWeightNz", |call| grouped(call, true)),
 ];
 
@@ -19,6 +17,9 @@ pub(super) const OPERATORS: &[(&str, Implementation)] = &[
 const MAX_TENSORS: usize = 128;
 /// Workspace of a grouped product, and of each group: where the split is written.
 const WORKSPACE: (u64, u64) = (4096, 64);
+
+/// Rows of K that share a scale of four-bit weights beside eight-bit rows.
+const INT4_GROUP: usize = 256;
 
 /// What is done to the elements of a result.
 fn activate(kind: i64, v: f32) -> f32 {
@@ -408,4 +409,37 @@ fn four_bit_rules(
         return Err(Fault::invalid(format!("quant_group_size: {size} is neither 0 nor 256")));
     }
     Ok(())
+}
+
+/// Eight-bit rows times four-bit weights as the unit does it: a row is split in two halves of four
+/// bits, the low one less 8 to have a sign, so that 8 times the sums of the weights are missing,
+/// which `assist` puts back.
+fn mixed_product(
+    x: &[i32],
+    w: &[i32],
+    scales: &[i64],
+    assist: &[f32],
+    k: usize,
+    n: usize,
+) -> Vec<f32> {
+    let groups = (scales.len() / n.max(1)).max(1);
+    let deep = k / groups;
+    let m = x.len().checked_div(k).unwrap_or(0);
+    let mut out = vec![0.0f32; m * n];
+    for g in 0..groups {
+        let part: Vec<i32> =
+            x.chunks(k).flat_map(|row| &row[g * deep..][..deep]).copied().collect();
+        let weights = &w[g * deep * n..][..deep * n];
+        let mut sums = vec![0i32; n];
+        for row in weights.chunks(n) {
+            sums.iter_mut().zip(row).for_each(|(s, v)| *s += v);
+        }
+        for (i, v) in
+            whole_product(&part, &weights.to_vec().into(), deep, n).into_iter().enumerate()
+        {
+            let scale = f32::from_bits(scales[g * n + i % n] as u32);
+            out[i] += (v - 8 * sums[i % n]) as f32 * scale;
+        }
+    }
+    out.iter().enumerate().map(|(i, v)| v + assist[i % n]).collect()
 }

@@ -6,12 +6,8 @@ use crate::objects::{Element, Fault, Tensor};
 
 pub(super) const OPERATORS: &[(&str, Implementation)] = &[
     ("Mm", |call| plain(call, 2, 2, Weight::Nd)),
-    ("Matmul", |call| plain(call, 2, 6, Weight::Nd)),
     ("MatmulWeightNz", |call| plain(call, 2, 2, Weight::Nz)),
     ("BatchMatMul", |call| plain(call, 3, 3, Weight::Nd)),
-    ("BatchMatMulWeightNz", |call| plain(call, 3, 3, Weight::Nz)),
-    ("TransposeBatchMatMul", transpose_batch),
-    ("MatmulAllReduce", all_reduce),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -88,63 +84,4 @@ fn plain(call: &Call, least: usize, most: usize, weight: Weight) -> Outcome<'_> 
     let expected = [batch, &[m, n]].concat();
     out.of(&[x.element])?.nd()?.shaped(&expected)?;
     Ok(Prepared::new(SPLIT_WORKSPACE, || multiply(x, w, out)))
-}
-
-/// `out [M,B,N]` from `x1 [M,B,K]` or `[B,M,K]` and `x2 [B,K,N]`.
-fn transpose_batch(call: &Call) -> Outcome<'_> {
-    let (x1, x2, out) = (call.tensor("x1")?, call.tensor("x2")?, call.tensor("out")?);
-    call.unsupported(&["bias", "scale"])?;
-    x1.of(&[Element::F16, Element::BF16, Element::F32])?.nd()?.ranked(3, 3)?;
-    x2.of(&[x1.element])?.ranked(3, 3)?;
-    math_type(call, x1.element)?;
-    call.int_in("batch_split_factor", 1..=1)?;
-    let permuted = |t: &Tensor, name: &str, allowed: &[[i64; 3]]| {
-        let perm = call.ints(name)?.unwrap_or(&[]);
-        if !allowed.iter().any(|a| a == perm) {
-            return Err(Fault::invalid(format!("{name}: {perm:?} is not one of {allowed:?}")));
-        }
-        let mut t = t.clone();
-        if perm == [1, 0, 2] {
-            t.dims.swap(0, 1);
-            t.strides.swap(0, 1);
-        }
-        Ok(t)
-    };
-    let left = permuted(x1, "perm_x1", &[[0, 1, 2], [1, 0, 2]])?;
-    let right = permuted(x2, "perm_x2", &[[0, 1, 2]])?;
-    let result = permuted(out, "perm_y", &[[1, 0, 2]])?;
-    let (m, _, n) = sides(&left, &right)?;
-    right.rule(right.dims[0] == left.dims[0], "as many matrices as x1")?;
-    out.of(&[x1.element])?.nd()?;
-    result.shaped(&[left.dims[0], m, n])?;
-    Ok(Prepared::new(SPLIT_WORKSPACE, move || multiply(&left, &right, &result)))
-}
-
-/// A product whose sum over the ranks of a group is that of one rank: there is one device.
-fn all_reduce(call: &Call) -> Outcome<'_> {
-    let (x1, x2, out) = (call.tensor("x1")?, call.tensor("x2")?, call.tensor("output")?);
-    x1.of(&[Element::F16, Element::BF16])?.nd()?.ranked(2, 3)?;
-    x2.of(&[x1.element])?.ranked(2, 2)?;
-    if call.text("reduce_op")? != Some("sum") {
-        return Err(Fault::invalid("reduce_op: only sum is taken"));
-    }
-    if call.text("group")?.is_none_or(str::is_empty) {
-        return Err(Fault::invalid("group: has no name"));
-    }
-    call.int_in("stream_mode", 1..=1)?;
-    let (m, _, n) = sides(x1, x2)?;
-    out.of(&[x1.element])?.shaped(&[&x1.dims[..x1.dims.len() - 2], &[m, n]].concat())?;
-    let bias = call.optional("bias")?;
-    if let Some(bias) = bias {
-        bias.of(&[x1.element])?.shaped(&[n])?;
-    }
-    Ok(Prepared::new(SPLIT_WORKSPACE, move || {
-        let (x, w) = (x1.reals(), x2.right_reals());
-        let mut y = product(&x, &w, x2.dims[0], n);
-        if let Some(bias) = bias.map(Tensor::reals) {
-            y.chunks_mut(n).for_each(|row| row.iter_mut().zip(&bias).for_each(|(v, b)| *v += b));
-        }
-        out.put(&y);
-        Ok(())
-    }))
 }

@@ -12,16 +12,13 @@ mod arithmetic;
 mod call;
 mod combine;
 mod decode;
-mod delta;
 mod dispatch;
 mod gating;
 mod glue;
 mod grouped;
-mod grouped_ends;
 mod groups;
 mod matmul;
 mod mla;
-mod norm;
 mod prepared;
 mod quant_matmul;
 mod sparse;
@@ -43,15 +40,12 @@ type Implementation = fn(&Call) -> Outcome<'_>;
 const IMPLEMENTATIONS: &[&[(&str, Implementation)]] = &[
     activation::OPERATORS,
     combine::OPERATORS,
-    delta::OPERATORS,
     dispatch::OPERATORS,
     gating::OPERATORS,
     glue::OPERATORS,
     grouped::OPERATORS,
-    grouped_ends::OPERATORS,
     matmul::OPERATORS,
     mla::OPERATORS,
-    norm::OPERATORS,
     quant_matmul::OPERATORS,
     sparse::OPERATORS,
 ];

@@ -57,17 +57,17 @@ fn value(rng: &mut Rng, kind: Kind, kept: &mut Vec<Tensor>, common: &Common<'_>)
             kept.extend(parts);
             value
         }
-        Kind::ints | Kind::optional_ints => {
+        Kind::optional_ints => {
             let numbers: Vec<i64> = (0..rng.below(4)).map(|_| rng.below(4) as i64 - 1).collect();
             ints(&numbers)
         }
         Kind::scalar => scalar(rng.real() as f32),
-        Kind::text | Kind::optional_text => Value::Text(TEXTS[rng.below(6) as usize].as_ptr()),
-        Kind::i64 | Kind::i32 | Kind::i8 => {
+        Kind::optional_text => Value::Text(TEXTS[rng.below(6) as usize].as_ptr()),
+        Kind::i64 | Kind::i8 => {
             let numbers = [-1, 0, 0, 0, 1, 1, 2, 3, 4, 8, 32];
             Value::Int(numbers[rng.below(numbers.len() as u64) as usize])
         }
-        Kind::f64 | Kind::f32 => Value::Float(rng.real()),
+        Kind::f64 => Value::Float(rng.real()),
         Kind::bool => Value::Bool(rng.below(2) == 0),
         Kind::dtype => Value::Type(ELEMENTS[rng.below(10) as usize].code()),
     }
@@ -78,7 +78,7 @@ fn calls_at_random_are_done_or_refused() {
     const DOCUMENTED: [i32; 4] = [161001, 161002, 561002, 507015];
     let (mut done, mut failures) = (0, Vec::new());
     for (i, signature) in acl::OPERATORS.iter().enumerate() {
-        for round in 0..60 {
+        for round in 0..240 {
             let mut rng = Rng::new((i * 1000 + round + 1) as u64);
             let mut kept = Vec::new();
             let common = Common::new(&mut rng);

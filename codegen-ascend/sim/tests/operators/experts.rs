@@ -1,9 +1,9 @@
 //! Grouped products.
 
 use crate::support::*;
-use acl::Value::{self, Bool as Flag, Float, Int};
+use acl::Value::{self, Int};
 
-/// The parameters of `GroupedMatmulV5`, those of the first version that has them all.
+/// The parameters of grouped products.
 struct Grouped<'a> {
     x: &'a Tensor,
     weight: Value,
@@ -29,7 +29,6 @@ fn grouped(name: &str, g: Grouped<'_>) -> Vec<Value> {
     args.extend([Int(3), Int(0), Int(g.kind), Int(0)]);
     match name {
         "GroupedMatmulV4" => {}
-        "GroupedMatmulV5" => args.push(NONE),
         _ => args.extend([NONE, Int(0)]),
     }
     args.extend([list(g.out), NONE, NONE]);
@@ -69,7 +68,7 @@ fn groups_of_rows_meet_the_matrix_of_their_group_and_rows_of_none_stay() {
     let w = rng.reals(4 * k * n);
     for (kind, element, name) in [
         (0, F32, "GroupedMatmulV4"),
-        (1, BF16, "GroupedMatmulV5"),
+        (1, BF16, "GroupedMatmulV4"),
         (2, BF16, "GroupedMatmulWeightNz"),
         (1, F16, "GroupedMatmulWeightNz"),
     ] {
@@ -246,98 +245,4 @@ fn grouped_products_refuse_what_is_not_documented() {
     let mut along_k = args;
     along_k[13] = Int(2);
     refused(name, &along_k, 161002, "group_type: 2");
-}
-
-#[test]
-fn grouped_products_end_in_codes_or_in_the_sums_of_tokens() {
-    let mut rng = Rng::new(17);
-    let (m, k, n) = (25, 32, 64);
-    let values = rng.codes(4 * k * n, 128);
-    let codes = rng.codes(m * k, 128);
-    let x = Tensor::new(I8, &[m, k], &codes);
-    let weight = Tensor::nz(I8, &[4, k, n], false, &values);
-    let small: Vec<f64> = rng.reals(4 * n).iter().map(|v| v / 4096.0).collect();
-    let scale = Tensor::new(F32, &[4, n], &small);
-    let tokens = Tensor::new(F32, &[m], &rng.reals(m));
-    let (s, t) = (scale.values(), tokens.values());
-    let groups = written(0);
-    let sums = by_group(&codes, &values, &ENDS, (k, n));
-    let real = |i: usize| {
-        let e = ENDS.iter().position(|&end| i / n < end).unwrap();
-        sums[i] * s[e * n + i % n] * t[i / n]
-    };
-
-    let out = Tensor::out(I8, &[m, n / 2]);
-    let out_scale = Tensor::out(F32, &[m]);
-    run(
-        "GroupedMatmulSwigluQuantWeightNZ",
-        &[
-            x.value(),
-            weight.value(),
-            NONE,
-            NONE,
-            scale.value(),
-            tokens.value(),
-            groups.value(),
-            out.value(),
-            out_scale.value(),
-            NONE,
-        ],
-    );
-    let (got, scales) = (out.values(), out_scale.values());
-    for row in 0..ENDS[3] {
-        let gated: Vec<f64> = (0..n / 2)
-            .map(|c| {
-                let gate = real(row * n + c);
-                gate / (1.0 + (-gate).exp()) * real(row * n + c + n / 2)
-            })
-            .collect();
-        let largest = gated.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-        near(&[scales[row]], &[largest / 127.0], 1e-5);
-        for (c, v) in gated.iter().enumerate() {
-            assert!((got[row * n / 2 + c] - v / scales[row]).abs() < 0.51);
-        }
-    }
-
-    let rows = 6;
-    let logit = Tensor::new(F32, &[m], &rng.reals(m));
-    let index: Vec<f64> = (0..m).map(|i| (i * 5 % rows) as f64).collect();
-    let index_tensor = Tensor::new(I64, &[m], &index);
-    let shared = Tensor::new(BF16, &[2, n], &rng.reals(2 * n));
-    let sum = Tensor::out(F32, &[rows, n]);
-    run(
-        "GroupedMatmulFinalizeRoutingV3",
-        &[
-            x.value(),
-            weight.value(),
-            scale.value(),
-            NONE,
-            NONE,
-            NONE,
-            NONE,
-            tokens.value(),
-            groups.value(),
-            shared.value(),
-            logit.value(),
-            index_tensor.value(),
-            Int(0),
-            Float(0.5),
-            Int(3),
-            Flag(false),
-            Flag(false),
-            Int(0),
-            NONE,
-            sum.value(),
-        ],
-    );
-    let (l, sh) = (logit.values(), shared.values());
-    let want: Vec<f64> = (0..rows * n)
-        .map(|i| {
-            let (row, c) = (i / n, i % n);
-            let beside = if (3..5).contains(&row) { 0.5 * sh[(row - 3) * n + c] } else { 0.0 };
-            let own = (0..ENDS[3]).filter(|&r| index[r] as usize == row);
-            beside + own.map(|r| l[r] * real(r * n + c)).sum::<f64>()
-        })
-        .collect();
-    near(&sum.values(), &want, 1e-4);
 }

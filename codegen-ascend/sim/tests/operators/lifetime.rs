@@ -156,7 +156,12 @@ fn descriptions_that_cannot_be_are_refused() {
     // A view that is longer than its storage, and fractals that have none, are found when used.
     let y = Tensor::out(F32, &[2, 8]);
     let long = Value::Tensor(create(0, &dims, 2));
-    refused("Sigmoid", &[long, y.value()], 161002, "ends at byte 64, the storage [15] at 60");
+    refused(
+        "Muls",
+        &[long, scalar(1.0), y.value()],
+        161002,
+        "ends at byte 64, the storage [15] at 60",
+    );
     let fractals = Value::Tensor(create(0, &dims, 29));
-    refused("Sigmoid", &[fractals, y.value()], 161002, "is [1, 1, 16, 8], not [15]");
+    refused("Muls", &[fractals, scalar(1.0), y.value()], 161002, "is [1, 1, 16, 8], not [15]");
 }

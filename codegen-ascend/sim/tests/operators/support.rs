@@ -277,14 +277,6 @@ impl Tensor {
         self.places.iter().map(read).collect()
     }
 
-    /// The same memory described as words of eight four-bit elements along its last dimension.
-    pub(crate) fn as_words(&self) -> *mut sys::aclTensor {
-        let mut dims = self.dims.clone();
-        *dims.last_mut().unwrap() /= 8;
-        let start = self.memory.start;
-        create(&dims, I32, &dense(&dims), 2, &dims, start)
-    }
-
     pub(crate) fn value(&self) -> Value {
         Value::Tensor(self.handle)
     }
