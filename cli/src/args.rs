@@ -426,7 +426,7 @@ pub struct DoctorArgs {
     pub device: DoctorDevice,
     /// Number of the device.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
-    pub ordinal: i32,
+    pub device_id: i32,
     /// A library that serves as the whole runtime, instead of the one that is found.
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,

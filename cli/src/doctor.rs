@@ -15,7 +15,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<()> {
         (None, DoctorDevice::AscendSim) => Some(device::simulator()?),
         (None, DoctorDevice::Ascend) => None,
     };
-    let probe = Probe::run(library.as_deref(), args.ordinal);
+    let probe = Probe::run(library.as_deref(), args.device_id);
     let findings = findings(&probe);
     if args.json {
         println!("{:#}", as_json(&probe, &findings));
