@@ -80,7 +80,7 @@ impl Builder<'_> {
     /// Queries `[T,heads,head_dim]`.
     fn query(&mut self, place: &Place, a: &FullAttention, x: ValueId) -> ValueId {
         let flat = if a.gate {
-            let rows = Rows { groups: a.heads, start: 0, len: a.head_dim };
+            let rows = Rows { groups: a.heads, start: 0, len: a.head_dim, halves: false };
             self.query_rows(place, a, x, &[rows], "q_proj")
         } else {
             self.query_rows(place, a, x, &[], "q_proj")
@@ -90,7 +90,7 @@ impl Builder<'_> {
 
     /// The factor `[T,heads * head_dim]` on results.
     fn gate(&mut self, place: &Place, a: &FullAttention, x: ValueId) -> ValueId {
-        let rows = Rows { groups: a.heads, start: a.head_dim, len: a.head_dim };
+        let rows = Rows { groups: a.heads, start: a.head_dim, len: a.head_dim, halves: false };
         let gate = self.query_rows(place, a, x, &[rows], "gate_proj");
         self.op(Op::Sigmoid {}, &[gate], &place.name("attn_gate"))
     }

@@ -99,7 +99,7 @@ impl Builder<'_> {
         let prefix = place.stored("linear_attn.in_proj_ba");
         let served = a.value_heads / a.key_heads;
         let mut part = |start, name: &str| {
-            let rows = [Rows { groups: a.key_heads, start, len: served }];
+            let rows = [Rows { groups: a.key_heads, start, len: served, halves: false }];
             let y = self.linear_rows(&prefix, x, linear, &rows, &place.name(name));
             self.cast(y, DType::F32, &place.name(&format!("{name}_f32")))
         };
@@ -116,7 +116,7 @@ impl Builder<'_> {
 /// serves and their gates.
 fn run(a: &DeltaAttention) -> (Rows, u64) {
     let served = a.value_heads / a.key_heads * a.value_dim;
-    (Rows { groups: a.key_heads, start: 0, len: a.key_dim }, served)
+    (Rows { groups: a.key_heads, start: 0, len: a.key_dim, halves: false }, served)
 }
 
 fn qkv_rows(a: &DeltaAttention) -> [Rows; 3] {

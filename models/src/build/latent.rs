@@ -1,5 +1,9 @@
 //! Multi-head latent attention (arXiv 2405.04434), in the absorbed form for prompts and decoding
 //! alike: queries are mapped into the space of the compressed vectors, results out of it.
+//!
+//! A checkpoint pairs neighbouring channels for rotation. The published code puts the first of each
+//! pair before the second ones and rotates halves; here the weights are put in that order, which is
+//! done when compiling. Scores do not depend on it, as queries and keys agree.
 
 use super::{Builder, Place, Precision, linear::Rows, norm::Norm, step::Step};
 use crate::config::{Indexer, LatentAttention, Linear};
@@ -64,18 +68,18 @@ impl Builder<'_> {
         let dim = a.nope_dim + a.rope_dim;
         let linear = Linear { outputs: a.heads * dim, inputs: a.query_rank, bias: false };
         let prefix = place.stored("self_attn.q_b_proj");
-        let mut part = |start, len, name: &str| {
-            let rows = [Rows { groups: a.heads, start, len }];
+        let mut part = |start, len, halves, name: &str| {
+            let rows = [Rows { groups: a.heads, start, len, halves }];
             let flat_name = place.name(&format!("{name}_proj"));
             let flat = self.linear_rows(&prefix, query, linear, &rows, &flat_name);
             self.reshape(flat, &[a.heads, len], &place.name(name))
         };
-        let nope = part(0, a.nope_dim, "q_nope");
-        let rope = part(a.nope_dim, a.rope_dim, "q_rope");
+        let nope = part(0, a.nope_dim, false, "q_nope");
+        let rope = part(a.nope_dim, a.rope_dim, true, "q_rope");
         let weights = self.options.precision.weights;
         let nope = self.cast(nope, weights, &place.name("q_nope_cast"));
         let table = self.rope_table(step);
-        let rotary = Op::Rotary { interleaved: true };
+        let rotary = Op::Rotary { interleaved: false };
         (nope, self.op(rotary, &[rope, table], &place.name("q_rotary")))
     }
 
@@ -84,33 +88,27 @@ impl Builder<'_> {
         let outputs = a.latent + a.rope_dim;
         let linear = Linear { outputs, inputs: self.columns(x), bias: false };
         let prefix = place.stored("self_attn.kv_a_proj_with_mqa");
-        let mut part = |start, len, name: &str| {
-            let rows = [Rows { groups: 1, start, len }];
+        let mut part = |start, len, halves, name: &str| {
+            let rows = [Rows { groups: 1, start, len, halves }];
             self.linear_rows(&prefix, x, linear, &rows, &place.name(name))
         };
-        let latent = part(0, a.latent, "kv_a");
-        let key = part(a.latent, a.rope_dim, "k_rope");
+        let latent = part(0, a.latent, false, "kv_a");
+        let key = part(a.latent, a.rope_dim, true, "k_rope");
 
         let prefix = place.stored("self_attn.kv_a_layernorm");
         let activations = self.options.precision.activations;
         let latent = self.norm_of(&prefix, inner(a), latent, activations, &place.name("kv_a_norm"));
         self.write_paged(place, "latent", latent, step);
-        let key = self.rotate_one(key, true, &place.name("k_rope"), step);
+        let key = self.rotate_one(key, &place.name("k_rope"), step);
         self.write_paged(place, "rope_key", key, step);
     }
 
     /// Rotates rows `x [T,d]` as one head.
-    fn rotate_one(
-        &mut self,
-        x: ValueId,
-        interleaved: bool,
-        name: &str,
-        step: &mut Step,
-    ) -> ValueId {
+    fn rotate_one(&mut self, x: ValueId, name: &str, step: &mut Step) -> ValueId {
         let width = self.columns(x);
         let table = self.rope_table(step);
         let head = self.reshape(x, &[1, width], &format!("{name}_head"));
-        let rotary = Op::Rotary { interleaved };
+        let rotary = Op::Rotary { interleaved: false };
         let rotated = self.op(rotary, &[head, table], &format!("{name}_rotary"));
         self.reshape(rotated, &[width], &format!("{name}_rotated"))
     }
@@ -161,7 +159,7 @@ impl Builder<'_> {
         let weight = self.weight(&stored("k_norm.weight"), DType::F32);
         let bias = self.weight(&stored("k_norm.bias"), DType::F32);
         let k = self.op(norm, &[k, weight, bias], &place.name("index_k_norm"));
-        let k = self.rotate_one(k, false, &place.name("index_k"), step);
+        let k = self.rotate_one(k, &place.name("index_k"), step);
         self.write_paged(place, "index_key", k, step);
 
         let linear = Linear { outputs: heads, ..linear };

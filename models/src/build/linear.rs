@@ -16,6 +16,9 @@ pub(super) struct Rows {
     pub(super) groups: u64,
     pub(super) start: u64,
     pub(super) len: u64,
+    /// Whether every other row of a run comes first and the rest after them: what were neighbours
+    /// is then half a run apart.
+    pub(super) halves: bool,
 }
 
 impl Builder<'_> {
@@ -164,21 +167,32 @@ impl Builder<'_> {
         let all = dims[0].as_const().expect("a weight has numbers of rows");
         let part = |b: &mut Self, rows: &Rows| {
             let run = all / rows.groups;
-            if (rows.start, rows.len) == (0, run) {
-                return w;
-            }
-            if rows.groups == 1 {
-                let slice = Op::Slice { axis: 0, start: rows.start, len: rows.len };
-                return b.op(slice, &[w], &format!("{name}.rows"));
-            }
             let with = |lead: &[u64]| {
                 let lead = lead.iter().copied().map(Dim::Const);
                 Op::Reshape { dims: Dims(lead.chain(dims[1..].iter().cloned()).collect()) }
             };
-            let runs = b.op(with(&[rows.groups, run]), &[w], &format!("{name}.runs"));
-            let slice = Op::Slice { axis: 1, start: rows.start, len: rows.len };
-            let cut = b.op(slice, &[runs], &format!("{name}.cut"));
-            b.op(with(&[rows.groups * rows.len]), &[cut], &format!("{name}.rows"))
+            let cut = if (rows.start, rows.len) == (0, run) {
+                w
+            } else if rows.groups == 1 {
+                let slice = Op::Slice { axis: 0, start: rows.start, len: rows.len };
+                b.op(slice, &[w], &format!("{name}.rows"))
+            } else {
+                let runs = b.op(with(&[rows.groups, run]), &[w], &format!("{name}.runs"));
+                let slice = Op::Slice { axis: 1, start: rows.start, len: rows.len };
+                let cut = b.op(slice, &[runs], &format!("{name}.cut"));
+                b.op(with(&[rows.groups * rows.len]), &[cut], &format!("{name}.rows"))
+            };
+            if !rows.halves {
+                return cut;
+            }
+            let half = rows.len / 2;
+            let pairs = b.op(with(&[rows.groups, half, 2]), &[cut], &format!("{name}.pairs"));
+            let [even, odd] = [("even", 0), ("odd", 1)].map(|(part, start)| {
+                let one = Op::Slice { axis: 2, start, len: 1 };
+                b.op(one, &[pairs], &format!("{name}.{part}"))
+            });
+            let halves = b.op(Op::Concat { axis: 1 }, &[even, odd], &format!("{name}.halves"));
+            b.op(with(&[rows.groups * rows.len]), &[halves], &format!("{name}.in_halves"))
         };
         let parts: Vec<ValueId> = choice.iter().map(|rows| part(self, rows)).collect();
         match parts[..] {
