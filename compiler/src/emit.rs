@@ -12,6 +12,7 @@ use crate::{
 use artifact::{BufferRef, Issue, Operator, Phase, Placement, Plan, Port, Space, Step, check_plan};
 use ir::{EntityId, Func, NodeId, Op, Storage, TensorType, ValueDef, ValueId};
 use passes::TargetInfo;
+use std::collections::HashSet;
 
 /// What the plan is called and for.
 pub(crate) struct PlanName {
@@ -65,6 +66,7 @@ pub(crate) fn emit(
         chains: Vec::new(),
         files: Vec::new(),
         choices: Vec::new(),
+        widened: HashSet::new(),
     };
     for &param in &func.params {
         emitter.param(&mut scope, param)?;
@@ -163,6 +165,8 @@ struct Emitter<'a> {
     chains: Vec<PendingChain>,
     files: Vec<KernelFile>,
     choices: Vec<Choice>,
+    /// Where codes of 4 bits lie that are stored in a wider type.
+    widened: HashSet<u64>,
 }
 
 fn dims(ty: &TensorType) -> Vec<u64> {
@@ -224,6 +228,9 @@ impl Emitter<'_> {
         let Stored { constants, recipes, weights } = &mut self.stored;
         let packed = constants.packed(value).expect("every constant is a weight or its relayout");
         let offset = weights.entry(packed, recipes, self.target.weight_align()).offset;
+        if recipes.widens(packed.recipe) {
+            self.widened.insert(offset);
+        }
         let view = dense(Base::Weight(offset), scope.ty(value));
         scope.views[value.index()] = Some(view);
         Ok(view)
@@ -346,13 +353,21 @@ impl Emitter<'_> {
             };
             scope.views[out.index()] = Some(view);
         }
-        if !lowered.why.is_empty() {
+        let mut why = lowered.why;
+        let widened = |&a: &ValueId| matches!(scope.views[a.index()], Some(View { base: Base::Weight(at), .. }) if self.widened.contains(&at));
+        if n.args.iter().any(widened) {
+            let apart = if why.is_empty() { "" } else { "; " };
+            why = format!(
+                "{why}{apart}codes of 4 bits are stored in 8, which takes twice the memory"
+            );
+        }
+        if !why.is_empty() {
             let op = match &n.op {
                 Op::Fused { body } => body.kind().to_owned(),
                 op => op.mnemonic().to_owned(),
             };
             let calls = lowered.calls.iter().map(|c| c.kernel.clone()).collect();
-            self.choices.push(Choice { op, calls, why: lowered.why });
+            self.choices.push(Choice { op, calls, why });
         }
         self.files.extend(lowered.files);
         let scratch: Vec<usize> = lowered

@@ -111,6 +111,14 @@ impl Recipes {
         &self.entries[id.0 as usize]
     }
 
+    /// Whether `id` is codes of 4 bits in a wider type.
+    pub(crate) fn widens(&self, id: Id) -> bool {
+        match self.get(id).recipe {
+            Recipe::Cast { x } => self.get(x).dtype == DType::I4,
+            _ => false,
+        }
+    }
+
     /// Whether making `id` quantises a weight.
     pub(crate) fn quantizes(&self, id: Id) -> bool {
         match &self.get(id).recipe {

@@ -348,3 +348,21 @@ fn a_row_of_a_stack_reads_one_part() {
     Reader::new(&recipes, &source).read(recipe, 601, 1, &mut out).unwrap();
     assert_eq!(source.0.get(), 1);
 }
+
+#[test]
+fn codes_of_four_bits_in_a_wider_type_are_told_apart() {
+    let text = "func @f(%x: f32[4]) {
+  weight %four : i4[2,4]
+  weight %eight : i8[2,4]
+  %wide = cast %four {to = i8} : i8[2,4]
+  %same = cast %eight {to = i32} : i32[2,4]
+  return %x, %four, %wide, %same
+}
+";
+    let (constants, recipes) = parsed(text).unwrap();
+    let widens = |i: usize| {
+        let value = constants.func.results[i];
+        recipes.widens(constants.packed(value).unwrap().recipe)
+    };
+    assert_eq!([widens(1), widens(2), widens(3)], [false, true, false]);
+}
