@@ -14,6 +14,7 @@ use std::{
     str::FromStr,
     sync::Arc,
 };
+use tensor::Layout;
 
 /// The function that an [`Op::Fused`] stands for. Copies share it.
 ///
@@ -177,8 +178,10 @@ pub(crate) fn check(func: &Func) -> Vec<VerifyError> {
     if inner_depth(func) >= MAX_DEPTH {
         errors.push(at("the body", rule("bodies stand inside each other at most 8 deep")));
     }
-    let constant = |&n: &NodeId| matches!(func.nodes[n].op, Op::Relayout { .. });
-    for n in func.order.iter().copied().filter(|n| constant(n)) {
+    // Reading an operand out of a layout says what an operator that takes it so computes.
+    let arranges =
+        |&n: &NodeId| matches!(func.nodes[n].op, Op::Relayout { layout } if layout != Layout::Nd);
+    for n in func.order.iter().copied().filter(|n| arranges(n)) {
         errors.push(func.error_at_node(n, rule("layouts are given before ops are fused")));
     }
     errors

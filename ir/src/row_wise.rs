@@ -78,7 +78,7 @@ impl Func {
 /// The first axis of what has rows: tensors of rank 2 and more, and vectors of integers, such as
 /// positions. (A vector of floats is the one row of a table.)
 fn first_axis(ty: &TensorType) -> Option<&Dim> {
-    let has_rows = ty.rank() > 1 || ty.dtype == DType::I32;
+    let has_rows = ty.rank() > 1 || matches!(ty.dtype, DType::I32 | DType::I64);
     (ty.storage == Storage::Tensor && has_rows).then(|| ty.dims.first()).flatten()
 }
 

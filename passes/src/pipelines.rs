@@ -7,8 +7,8 @@ use crate::{
     duplicates::MergeDuplicates,
     fold_cast::FoldCast,
     fuse::{
-        FuseDequantize, FuseEpilogues, FuseGateUp, FuseMlaPreprocess, FuseMoe, FuseQkRopeWrite,
-        FuseQkv, FuseRows, fuse_add_rms_norm, fuse_silu_mul,
+        FuseDequantize, FuseEpilogues, FuseGateUp, FuseMlaPreprocess, FuseMlaProlog, FuseMoe,
+        FuseQkRopeWrite, FuseQkv, FuseRows, fuse_add_rms_norm, fuse_silu_mul,
     },
     layouts::AssignLayouts,
     quantize::QuantizeMatmuls,
@@ -72,7 +72,9 @@ pub fn default_pipeline() -> Vec<Stage> {
     ];
     let laid_out = vec![
         step(AssignLayouts, "every earlier pass joins and compares nd weights"),
-        step(FuseMlaPreprocess, "composites last: passes look for plain ops"),
+        step(FuseMlaProlog, "composites last, and the one with an operator before the general one"),
+        step(MergeDuplicates, "layers share angles and places, which fuse-mla-prolog converts"),
+        step(FuseMlaPreprocess, "passes before look for plain ops"),
         step(FuseMoe, "before fuse-epilogues, which goes on inside"),
         step(FuseEpilogues, "after the larger composites, which are made of plain ops"),
         step(FuseQkRopeWrite, "before fuse-rows, which would take its ops"),

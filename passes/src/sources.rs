@@ -18,6 +18,7 @@ pub fn sources() -> &'static [(&'static str, &'static str)] {
         "fuse/epilogues.rs",
         "fuse/gate_up.rs",
         "fuse/mla_preprocess.rs",
+        "fuse/mla_prolog.rs",
         "fuse/mod.rs",
         "fuse/moe.rs",
         "fuse/product.rs",

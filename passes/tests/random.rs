@@ -341,5 +341,7 @@ fn random_graphs_make_every_fusion_fire() {
     }
     // Nothing is quantised unless asked for.
     assert_eq!(fired.remove("quantize-matmuls"), Some(0));
+    // This one takes the sizes of released models alone.
+    assert_eq!(fired.remove("fuse-mla-prolog"), Some(0));
     assert!(fired.values().all(|&n| n > 0), "{fired:?}");
 }

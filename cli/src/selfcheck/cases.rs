@@ -174,6 +174,8 @@ fn role(func: &Func, value: ValueId) -> Option<Role> {
         match (&node.op, place) {
             (Op::KvWrite {}, 3) | (Op::PagedWrite {}, 2) => Some(Role::Slot),
             (Op::CausalConv {}, 3) | (Op::GatedDelta {}, 6) => Some(Role::Sequence),
+            // Places in another type of integers.
+            (Op::Cast { to }, _) if to.is_int() => role(func, node.outs[0]),
             (Op::Fused { body }, _) => role(body.func(), body.func().params[place]),
             _ => None,
         }

@@ -102,9 +102,11 @@ const RECURRENT: &[Choice] = &[choice(
 )];
 const ROWS: &[Choice] =
     &[choice("kernel", rows::lower, "one launch for all ops, whose values stay in local memory")];
+const MLA_PROLOG: &[Choice] =
+    &[choice("MlaPrologV2WeightNz", mla::prolog, "projects, rotates and writes in one call")];
 const MLA_PREPROCESS: &[Choice] = &[
-    choice("MlaPrologV2WeightNz", mla::prolog, "projects, rotates and writes in one call"),
-    choice("MlaPreprocess", mla::preprocess, "the same with quantisation by measured scales"),
+    choice("MlaPrologV2WeightNz", mla::no_prolog, "projects, rotates and writes in one call"),
+    choice("MlaPreprocess", mla::no_preprocess, "the same with quantisation by measured scales"),
 ];
 const COLLECTIVE: &[Choice] =
     &[choice("memcpy", collective::of_one_rank, "plans are for one device")];
@@ -123,6 +125,7 @@ fn choices(op: &Op) -> &'static [Choice] {
         "static_matmul" => STATIC_MATMUL,
         "grouped_matmul" | "grouped_quant_matmul" => GROUPED,
         "expert_groups" => EXPERT_GROUPS,
+        mla::PROLOG => MLA_PROLOG,
         "mla_preprocess" => MLA_PREPROCESS,
         "moe" => MOE,
         "attention" | "sink_attention" | "latent_attention" => ATTENTION,

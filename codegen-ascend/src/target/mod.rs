@@ -51,11 +51,12 @@ impl AscendTarget {
 }
 
 /// Fused ops and kinds of composites that there are kernels or operators for.
-const FUSED: [&str; 8] = [
+const FUSED: [&str; 9] = [
     "add_rms_norm",
     "silu_mul",
     "silu_mul_pairs",
     "swiglu_clamped_pairs",
+    mla::PROLOG,
     "mla_preprocess",
     "moe",
     "rows",
@@ -99,6 +100,9 @@ fn weight_types() -> Vec<WeightType> {
 
 impl Target for AscendTarget {
     fn info(&self) -> TargetInfo {
+        // A composite over weights that are arranged for one operator is for releases that have it.
+        let prolog = acl::operator("MlaPrologV2WeightNz").is_some_and(|s| s.since <= self.release);
+        let fused = FUSED.into_iter().filter(|&kind| kind != mla::PROLOG || prolog);
         TargetInfo {
             name: self.chip.target.to_owned(),
             matmul_weight_layout: Layout::Nz,
@@ -106,7 +110,7 @@ impl Target for AscendTarget {
             weight_types: weight_types(),
             // The order in which the activations of the library take gate and up.
             gate_up_block: Some(WHOLE),
-            fused_ops: FUSED.map(str::to_owned).to_vec(),
+            fused_ops: fused.map(str::to_owned).collect(),
             row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
         }
     }

@@ -3,6 +3,7 @@
 
 mod failures;
 mod kernel;
+mod latent;
 mod probe;
 mod steps;
 mod support;

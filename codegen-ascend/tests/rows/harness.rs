@@ -169,6 +169,7 @@ fn get(bytes: &[u8], at: u64, dtype: DType) -> f64 {
     match dtype {
         DType::F32 => f32::from_le_bytes(bytes[at * 4..at * 4 + 4].try_into().unwrap()).into(),
         DType::I32 => i32::from_le_bytes(bytes[at * 4..at * 4 + 4].try_into().unwrap()).into(),
+        DType::I64 => i64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().unwrap()) as f64,
         DType::BF16 => {
             half::bf16::from_le_bytes(bytes[at * 2..at * 2 + 2].try_into().unwrap()).into()
         }
@@ -325,7 +326,7 @@ fn run(case: &Case, rows: u64, of_rows: &Kernels, library: &Library) -> Result<(
         for (i, &want) in expected.data().iter().enumerate() {
             let got = get(bytes, place(result, i as u64), result.ty.dtype);
             let allowed = match result.ty.dtype {
-                DType::I32 => 0.0,
+                DType::I32 | DType::I64 => 0.0,
                 DType::I8 => case.codes,
                 DType::BF16 => want.abs() / 128.0 + 1e-6 + case.error * 0.1,
                 _ => case.error * want.abs() + case.error * 0.2,

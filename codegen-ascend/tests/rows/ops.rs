@@ -283,3 +283,20 @@ fn largest() {
         .map(|t| case(&format!("%x: {t}[T,1003]"), "  %o = argmax %x : i32[T]", "%o"));
     check(&cases, ROWS);
 }
+
+/// Cosines and sines of angles twice, and places, in the types in which the operator that prepares
+/// latent attention takes them.
+#[test]
+fn angles_and_places_for_an_operator() {
+    let params = "%angles: f32[T,64], %slots: i32[T]";
+    let mut ops = String::new();
+    for (part, start) in [("cos", 0), ("sin", 32)] {
+        ops += &format!(
+            "  %{part}_half = slice %angles {{axis = 1, start = {start}, len = 32}} : f32[T,32]
+  %{part}_both = concat %{part}_half, %{part}_half {{axis = 1}} : f32[T,64]
+  %{part} = cast %{part}_both {{to = bf16}} : bf16[T,64]\n"
+        );
+    }
+    ops += "  %index = cast %slots {to = i64} : i64[T]";
+    check(&[case(params, &ops, "%cos, %sin, %index").limit("slots", 1 << 31)], ROWS);
+}

@@ -130,6 +130,7 @@ fn released_models_use_the_operators_of_the_library() {
     ];
     operators("qwen3-30b-a3b", "moe", &moe);
     operators("qwen3-next-80b-a3b", "moe", &moe);
+    operators("deepseek-v3", "mla_prolog", &["aclnnMlaPrologV2WeightNz"]);
     let deepseek =
         operators("deepseek-v3.2", "moe", &["aclnnMoeGatingTopK", "aclnnMoeInitRoutingV3"]);
     assert!(deepseek.operators("select_keys").contains("aclnnLightningIndexer"));

@@ -322,6 +322,7 @@ impl<'a> Gen<'a> {
                 self.line(format!("const LocalTensor<{cpp}> {name} = {raw};"));
                 self.define_as(value, None);
             }
+            DType::I64 => return Err(Declined("computations with i64".to_owned())),
             DType::I8 => {
                 let temp = self.temp(held, &format!("{name}_f32"));
                 let halves = self.temp_of("half", held, 2, &format!("{name}_half"));
@@ -347,7 +348,7 @@ impl<'a> Gen<'a> {
         Ok(())
     }
 
-    fn is_result(&self, value: ValueId) -> bool {
+    pub(super) fn is_result(&self, value: ValueId) -> bool {
         self.makes_results && self.func.results.contains(&value)
     }
 

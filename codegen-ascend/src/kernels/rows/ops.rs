@@ -167,6 +167,14 @@ fn cast(g: &mut Gen<'_>, x: ValueId, out: ValueId) -> Result<(), Declined> {
             g.line("Step();");
             g.finish(out)
         }
+        // Nothing computes with these: they are for operators that take such indices.
+        (DType::I32, DType::I64) if g.is_result(out) && !g.in_parts(g.row_len(out)) => {
+            let offset = g.out_section(out, to);
+            let wide = format!("out[{offset}].ReinterpretCast<int64_t>()");
+            g.line(format!("Cast({wide}, {name}, RoundMode::CAST_NONE, {n});"));
+            g.line("Step();");
+            Ok(())
+        }
         (from, DType::F32) if from.is_float() || from == DType::I8 => {
             // Held in f32 already.
             g.alias(out, x, 0)?;

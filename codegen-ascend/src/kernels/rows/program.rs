@@ -157,6 +157,7 @@ pub(super) fn cpp_type(dtype: DType) -> Result<&'static str, Declined> {
         DType::F16 => "half",
         DType::I32 => "int32_t",
         DType::I8 => "int8_t",
+        DType::I64 => "int64_t",
         other => return Err(Declined(format!("the vector unit has no {other}"))),
     })
 }

@@ -143,7 +143,7 @@ fn paged([q, state]: [&Operand; 2]) -> Result<(), Declined> {
 }
 
 /// A paged memory `[blocks,block,C]` as one with a single head.
-fn cache(arg: Arg, state: &Operand) -> Tensor {
+pub(super) fn cache(arg: Arg, state: &Operand) -> Tensor {
     let shape = dims(state);
     Tensor::dense(arg, state.ty.dtype, &[shape[0], shape[1], 1, shape[2]])
 }
