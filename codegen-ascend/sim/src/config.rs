@@ -25,7 +25,7 @@ pub const SHUFFLE: &str = "ASCEND_SIM_SHUFFLE";
 pub const STREAMS: &str = "ASCEND_SIM_STREAMS";
 /// Events of a device; default 65536, the documented number.
 pub const EVENTS: &str = "ASCEND_SIM_EVENTS";
-/// `0`: kernels and operators are accepted and do nothing, to time what the host does.
+/// `0`: kernels, operators and fills of memory are accepted and do nothing, to time what the host does.
 pub const EXECUTE: &str = "ASCEND_SIM_EXECUTE";
 
 const NAMES: [&str; 8] = [VERSION, SOC, DEVICES, MEMORY, STACK, SHUFFLE, STREAMS, EVENTS];
@@ -129,7 +129,7 @@ pub fn stack() -> Stack {
     }
 }
 
-/// Whether kernels and operators do their work. Unlike other settings it is read once.
+/// Whether kernels, operators and fills do their work. Unlike other settings it is read once.
 pub fn executes() -> bool {
     static EXECUTES: OnceLock<bool> = OnceLock::new();
     *EXECUTES.get_or_init(|| env::var(EXECUTE).as_deref() != Ok("0"))

@@ -1,7 +1,7 @@
 //! Copies and fills: what is checked, and in which order they run.
 
 use crate::{
-    call, capture,
+    call, capture, config,
     error::{Result, code, fail},
     memory::{self, Allocation, Place},
     stream::{self, Kind, Task, drain, is_capturing, try_submit},
@@ -179,8 +179,10 @@ pub(crate) fn fill(
         if memory::find(start as *const c_void, count as u64).is_none() {
             return Err(format!("a fill of {count} bytes at {start:#x} touches freed memory"));
         }
-        // SAFETY: the memory is live with this many bytes.
-        unsafe { std::ptr::write_bytes(start as *mut u8, byte, count) };
+        if config::executes() {
+            // SAFETY: the memory is live with this many bytes.
+            unsafe { std::ptr::write_bytes(start as *mut u8, byte, count) };
+        }
         Ok(())
     });
     match when {
