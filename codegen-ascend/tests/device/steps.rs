@@ -170,6 +170,20 @@ fn states_are_zero_at_the_first_step() {
 }
 
 #[test]
+fn a_state_that_is_written_before_the_first_step_stays() {
+    let _sim = Sim::new();
+    let mut device = loaded(options());
+    let state = buffer(Space::State, 0);
+    let graph = capture(&mut device, &[copy(arena(4), state)]).unwrap();
+    write(&mut device, state, 3.0);
+    device.replay(&graph).unwrap();
+    assert_eq!(read(&mut device, arena(4)).unwrap(), [3.0; N]);
+    // Plans that are recorded later are not warmed up on it.
+    capture(&mut device, &[copy(state, buffer(Space::Weights, 0))]).unwrap();
+    assert_eq!(read(&mut device, state).unwrap(), [3.0; N]);
+}
+
+#[test]
 fn weights_longer_than_a_chunk_arrive_whole() {
     let _sim = Sim::new();
     let mut device = AscendDevice::open(options()).unwrap();
