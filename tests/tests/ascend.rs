@@ -4,8 +4,11 @@
 
 use precast_tests::{
     checks::{self, Company, Host},
+    compile, fixture,
     fixtures::{self, Fixture},
+    precast,
 };
+use tempfile::TempDir;
 
 /// As on the CPU, prompts are cut into several chunks with a padded last.
 const OPTIONS: &str =
@@ -59,4 +62,41 @@ fn sequences_that_give_their_memory_back_answer_the_same() {
         let company = Company { prompts: vec![126, 120, 125, 123], tokens: 140, preempts: true };
         checks::bfloat16(&npu(company), fixtures::find(name));
     }
+}
+
+/// The program as it is run by hand, and what it prints.
+fn run(args: &[&str]) -> (bool, String) {
+    let output = precast(env!("CARGO_BIN_EXE_precast-under-test"), args);
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn every_op_of_an_artifact_agrees_with_the_interpreter() {
+    let dir = TempDir::new().unwrap();
+    for name in ["qwen3_moe_w8a8_dynamic", "qwen3_next"] {
+        let artifact = dir.path().join(name);
+        let options = "--dtype bf16 --kv-blocks 6";
+        let program = env!("CARGO_BIN_EXE_precast-under-test");
+        compile(program, &fixture(name), &artifact, &format!("{OPTIONS} {options}"));
+        let path = artifact.to_str().unwrap();
+        let (holds, report) = run(&["selfcheck", path, "--device", "ascend-sim"]);
+        assert!(holds && report.contains("0 differ, 0 failed, 0 were skipped"), "{report}");
+        assert!(report.contains("device: ascend Ascend910_9391"), "{report}");
+        let (_, why) = run(&["inspect", path, "--why"]);
+        assert!(why.contains("attention of the library takes lengths on the host"), "{why}");
+        // A CPU cannot run it, and says so.
+        let (runs, _) = run(&["selfcheck", path, "--device", "cpu"]);
+        assert!(!runs);
+    }
+}
+
+#[test]
+fn the_doctor_finds_the_software_device_complete() {
+    let (holds, report) = run(&["doctor", "--device", "ascend-sim", "--json"]);
+    assert!(holds, "{report}");
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(report.to_string().contains("Ascend910_9391"), "{report:#}");
+    // There is no runtime of the vendor here, or there is one; both are told.
+    let (_, vendor) = run(&["doctor", "--json"]);
+    assert!(vendor.contains("libascendcl.so"), "{vendor}");
 }
