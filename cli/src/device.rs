@@ -51,7 +51,10 @@ pub(crate) fn open(
     let root = artifact.root().display();
     let name = &artifact.manifest().target.device;
     let target = HostTarget::named(name)
-        .with_context(|| format!("{root}: this program knows no target `{name}`"))?;
+        .with_context(|| format!(
+            "{root}: compiled for device {name}, which this program does not know; run `precast compile` \
+             again with this one, or serve it with the one that compiled it"
+        ))?;
     match (target, args.device) {
         (HostTarget::Cpu, None | Some(DeviceArg::Cpu)) => {
             Ok(HostDevice::Cpu(Box::new(cpu(precast, artifact, args, release_weights)?)))

@@ -152,7 +152,9 @@ fn damage_is_refused_with_the_file_and_the_remedy() {
     let version = format!("\"format_version\": {}", artifact::FORMAT_VERSION);
     for (from, to, said) in [
         (&*version, "\"format_version\": 99", "format 99"),
-        ("\"device\": \"cpu\"", "\"device\": \"ascend910b\"", "compiled for device ascend910b"),
+        ("\"device\": \"cpu\"", "\"device\": \"tpu9\"", "compiled for device tpu9"),
+        // A target there is, with the rest of a plan for the CPU.
+        ("\"device\": \"cpu\"", "\"device\": \"ascend910b\"", "instruction set portable"),
         (
             "\"instruction_set\": \"portable\"",
             "\"instruction_set\": \"sve2\"",
