@@ -114,6 +114,13 @@ pub struct BuildArgs {
     /// What to compile for.
     #[arg(long, default_value = "cpu", value_parser = PossibleValuesParser::new(target::names()))]
     pub target: String,
+    /// Oldest toolkit that an NPU's host may have: operators that are newer are not used.
+    #[arg(long, default_value = "8.5", value_parser = ["8.1", "8.3", "8.5", "9.0"])]
+    pub toolkit: String,
+    /// Bytes that a branch of a step must move to get a stream of its own, on an NPU [default: 5 us of
+    /// its memory bandwidth].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub fork_bytes: Option<u64>,
     /// KV blocks to plan for [default: 4,096 tokens a running request, as far as memory allows].
     #[arg(
         long,

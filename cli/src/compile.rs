@@ -143,7 +143,9 @@ fn prepare(
 }
 
 fn target(build: &BuildArgs) -> HostTarget {
-    HostTarget::named(&build.target).expect("the command line takes names of targets only")
+    let target = HostTarget::named(&build.target);
+    let target = target.expect("the command line takes names of targets only");
+    target.tuned(&build.toolkit, build.fork_bytes)
 }
 
 /// Refuses options that the checkpoint or other options leave without effect.
@@ -260,6 +262,10 @@ fn options(
     let mut config = BTreeMap::new();
     config.insert("dtype".to_owned(), model.dtype.name().into());
     config.insert("target".to_owned(), build.target.clone().into());
+    if !target(build).runs_here() {
+        config.insert("toolkit".to_owned(), build.toolkit.clone().into());
+        config.insert("fork_bytes".to_owned(), build.fork_bytes.into());
+    }
     config.insert("quantize_activations".to_owned(), build.quantize_activations.into());
     Ok(Options {
         graph_bs: build.graph_bs.clone(),

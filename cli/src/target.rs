@@ -1,6 +1,7 @@
 //! What `--target` names, and what compiling for it needs to know beside the compiler's own questions.
 
 use crate::Precast;
+use acl::Release;
 use codegen_ascend::{
     chip::{self, CHIPS},
     target::AscendTarget,
@@ -31,6 +32,24 @@ impl HostTarget {
         match name {
             CPU => Some(Self::Cpu),
             _ => chip::chip(name).map(|chip| Self::Ascend(AscendTarget::new(chip))),
+        }
+    }
+
+    /// The same for an NPU whose host has at least `toolkit`, one of `8.1`, `8.3`, `8.5` and `9.0`, with
+    /// streams for branches that move `fork_bytes`.
+    pub(crate) fn tuned(self, toolkit: &str, fork_bytes: Option<u64>) -> Self {
+        let release = match toolkit {
+            "8.1" => Release::V8_1,
+            "8.3" => Release::V8_3,
+            "8.5" => Release::V8_5,
+            _ => Release::V9,
+        };
+        match self {
+            Self::Cpu => Self::Cpu,
+            Self::Ascend(target) => {
+                let target = target.for_release(release);
+                Self::Ascend(fork_bytes.map_or(target, |bytes| target.forking_at(bytes)))
+            }
         }
     }
 

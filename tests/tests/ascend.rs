@@ -100,3 +100,36 @@ fn the_doctor_finds_the_software_device_complete() {
     let (_, vendor) = run(&["doctor", "--json"]);
     assert!(vendor.contains("libascendcl.so"), "{vendor}");
 }
+
+/// With streams for the smallest branches, in whatever order the device runs what is not ordered.
+#[test]
+fn branches_on_streams_of_their_own_compute_the_same() {
+    let dir = TempDir::new().unwrap();
+    let program = env!("CARGO_BIN_EXE_precast-under-test");
+    let answer = |options: &str, shuffle: &str| {
+        let artifact = dir.path().join(options.replace(' ', ""));
+        if !artifact.exists() {
+            let options = format!("{OPTIONS} --dtype f32 --kv-blocks 6 {options}");
+            compile(program, &fixture("deepseek_v3"), &artifact, &options);
+        }
+        let path = artifact.to_str().unwrap();
+        let (_, plan) = run(&["inspect", path, "--plan", "decode-bs4-ctx384"]);
+        let words = "generate --device ascend-sim --raw --prompt abcdefgh --max-tokens 12 \
+                     --temperature 0";
+        let output = std::process::Command::new(program)
+            .args(words.split_whitespace())
+            .arg(path)
+            .env("ASCEND_SIM_SHUFFLE", shuffle)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (plan.contains("stream 1"), output.stdout)
+    };
+    let (forked, expected) = answer("--graph-bs 4", "");
+    assert!(!forked && !expected.is_empty());
+    for seed in ["", "1", "2", "3"] {
+        let (forked, found) = answer("--fork-bytes 1", seed);
+        assert!(forked);
+        assert_eq!(found, expected, "seed {seed:?}");
+    }
+}

@@ -39,6 +39,9 @@ pub(crate) fn selfcheck(precast: &Precast, args: &SelfcheckArgs) -> anyhow::Resu
     let name = &artifact.manifest().target.device;
     let target = HostTarget::named(name)
         .with_context(|| format!("{}: no target `{name}`", args.artifact.display()))?;
+    // As it was compiled, or other kernels would be asked for than it has.
+    let toolkit = artifact.manifest().config.get("toolkit").and_then(|v| v.as_str());
+    let target = target.tuned(toolkit.unwrap_or_default(), None);
     let mut cases = cases::cases(&artifact)?;
     if !target.has_plain_caches() {
         cases.retain(|case| !case.has_cache());

@@ -30,12 +30,20 @@ pub const KV_BLOCK_TOKENS: u32 = 128;
 pub struct AscendTarget {
     chip: &'static Chip,
     release: Release,
+    fork_bytes: u64,
 }
 
 impl AscendTarget {
     /// The target for `chip`.
     pub const fn new(chip: &'static Chip) -> Self {
-        Self { chip, release: Release::V9 }
+        // 5 us of memory bandwidth: an event is one or two.
+        let fork_bytes = chip.memory_bytes_per_second / 200_000;
+        Self { chip, release: Release::V9, fork_bytes }
+    }
+
+    /// The same with streams of their own for branches of a step that move `fork_bytes` or more.
+    pub const fn forking_at(self, fork_bytes: u64) -> Self {
+        Self { fork_bytes, ..self }
     }
 
     /// The same for hosts whose toolkit is `release`: what newer operators would do is done otherwise.
@@ -157,8 +165,7 @@ impl Target for AscendTarget {
             events: u64::from(self.chip.events) / 10 * 9,
             steps_per_stream: 670,
         };
-        let fork_bytes = self.chip.memory_bytes_per_second / 200_000;
-        Streams { count: 3, fork_bytes, budget: Some(budget) }
+        Streams { count: 3, fork_bytes: self.fork_bytes, budget: Some(budget) }
     }
 
     fn files(&self, kernels: &[KernelFile]) -> Vec<KernelFile> {
