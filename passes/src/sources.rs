@@ -21,6 +21,7 @@ pub fn sources() -> &'static [(&'static str, &'static str)] {
         "fuse/mla_prolog.rs",
         "fuse/mod.rs",
         "fuse/moe.rs",
+        "fuse/new_nodes.rs",
         "fuse/product.rs",
         "fuse/qk_rope_write.rs",
         "fuse/qkv.rs",

@@ -1,7 +1,9 @@
 //! Gate and up projections in one product, with their activation.
 
 use super::{
-    guard, kernel, producer,
+    guard, kernel,
+    new_nodes::NewNodes,
+    producer,
     product::{Part, Product},
 };
 use crate::{
@@ -170,35 +172,23 @@ fn build(
     let name = func.values[func.nodes[root].outs[0]].name.clone();
     let mut operands = gate.product.inputs(func, gate.node).to_vec();
     let (op, parts) = (func.nodes[gate.node].op.clone(), pairs(func, gate, up));
-    let mut new = New { func, nodes: Vec::new() };
+    let mut new = NewNodes::new(func);
     for (part, both) in parts {
         operands.push(new.interleaved(part, both, block, &format!("{name}.{}", part.name))?);
     }
     let bias = gate.bias.and_then(|_| operands.pop());
-    let mut value = new.append(op, &operands, &format!("{name}.pairs"))?;
+    let mut value = new.op(op, &operands, &format!("{name}.pairs"))?;
     if let (Some(op), Some(bias)) = (&gate.bias_op, bias) {
         let args: Vec<ValueId> = [value].into_iter().chain(gate.ids).chain([bias]).collect();
-        value = new.append(op.clone(), &args, &format!("{name}.biased"))?;
+        value = new.op(op.clone(), &args, &format!("{name}.biased"))?;
     }
-    new.append(activation.pairs(block), &[value], "")?;
-    let New { func, nodes } = new;
+    new.op(activation.pairs(block), &[value], "")?;
+    let NewNodes { func, nodes } = new;
     let last = *nodes.last().expect("the activation was made");
     Ok(Replacement { nodes, ..Replacement::node(func, root, last) })
 }
 
-/// Nodes in the making.
-struct New<'a> {
-    func: &'a mut Func,
-    nodes: Vec<NodeId>,
-}
-
-impl New<'_> {
-    fn append(&mut self, op: Op, args: &[ValueId], name: &str) -> Result<ValueId, TypeError> {
-        let node = self.func.create(op, args, name)?;
-        self.nodes.push(node);
-        Ok(self.func.nodes[node].outs[0])
-    }
-
+impl NewNodes<'_> {
     /// The outputs of two constants in alternating blocks.
     fn interleaved(
         &mut self,
@@ -208,18 +198,18 @@ impl New<'_> {
         name: &str,
     ) -> Result<ValueId, TypeError> {
         if !part.vector {
-            return self.append(Op::Interleave { block }, &both, name);
+            return self.op(Op::Interleave { block }, &both, name);
         }
         let mut dims = self.func.values[both[0]].ty.dims.clone();
         dims.push(Dim::Const(1));
         let [gate, up] = ["gate", "up"].map(|side| format!("{name}.{side}"));
         let column = Op::Reshape { dims: Dims(dims) };
-        let gate = self.append(column.clone(), &both[..1], &gate)?;
-        let up = self.append(column, &both[1..], &up)?;
+        let gate = self.op(column.clone(), &both[..1], &gate)?;
+        let up = self.op(column, &both[1..], &up)?;
         let columns = format!("{name}.column");
-        let columns = self.append(Op::Interleave { block }, &[gate, up], &columns)?;
+        let columns = self.op(Op::Interleave { block }, &[gate, up], &columns)?;
         let mut dims = self.func.values[columns].ty.dims.clone();
         dims.pop();
-        self.append(Op::Reshape { dims: Dims(dims) }, &[columns], name)
+        self.op(Op::Reshape { dims: Dims(dims) }, &[columns], name)
     }
 }

@@ -1,6 +1,6 @@
 //! What comes before latent attention, in the form that a library has an operator for.
 
-use super::{guard, kernel, producer};
+use super::{guard, kernel, new_nodes::NewNodes, producer};
 use crate::rewrite::{Context, Decline, Replacement, Rewrite};
 use ir::{Body, DType, Dim, Dims, Func, Layout, Node, NodeId, Op, TensorType, TypeError, ValueId};
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ impl Rewrite for FuseMlaProlog {
         })?;
         let inside = old.results.iter().all(|v| results.contains(v));
         guard(inside, "other-reader", "the compressed query or a part of it has another reader")?;
-        let mut new = New { func, nodes: Vec::new() };
+        let mut new = NewNodes::new(func);
         let values = new.composite(&found, results).map_err(|_| Decline::NoMatch)?;
         let values = results.into_iter().zip(values).collect();
         Ok(Replacement { nodes: new.nodes, values, outlined: old.nodes })
@@ -278,19 +278,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Nodes in the making.
-struct New<'a> {
-    func: &'a mut Func,
-    nodes: Vec<NodeId>,
-}
-
-impl New<'_> {
-    fn op(&mut self, op: Op, args: &[ValueId], name: &str) -> Result<ValueId, TypeError> {
-        let node = self.func.create(op, args, name)?;
-        self.nodes.push(node);
-        Ok(self.func.nodes[node].outs[0])
-    }
-
+impl NewNodes<'_> {
     fn ty(&self, value: ValueId) -> &TensorType {
         &self.func.values[value].ty
     }

@@ -7,6 +7,7 @@ mod gate_up;
 mod mla_preprocess;
 mod mla_prolog;
 mod moe;
+mod new_nodes;
 mod product;
 mod qk_rope_write;
 mod qkv;

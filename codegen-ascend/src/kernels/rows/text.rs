@@ -1,5 +1,35 @@
 //! Functions that generated kernels are made of. A source has those that it names.
 
+/// The text of a function that joins every element of a vector with the number of a block.
+macro_rules! with_block {
+    ($name:literal, $what:literal, $instruction:literal) => {
+        concat!(
+            "/// ",
+            $what,
+            "\n__aicore__ inline void ",
+            $name,
+            "(const LocalTensor<float>& to, const LocalTensor<float>& x,
+                                const LocalTensor<float>& block, uint32_t count) {
+    constexpr uint32_t LANES = 64, REPEATS = 255;
+    uint32_t at = 0;
+    for (; at + LANES <= count;) {
+        const uint32_t left = (count - at) / LANES;
+        const uint32_t repeats = left < REPEATS ? left : REPEATS;
+        ",
+            $instruction,
+            "(to[at], x[at], block, LANES, repeats, BinaryRepeatParams(1, 1, 0, 8, 8, 0));
+        at += repeats * LANES;
+    }
+    if (at < count) ",
+            $instruction,
+            "(to[at], x[at], block, count - at, 1, BinaryRepeatParams(1, 1, 0, 8, 8, 0));
+    Step();
+}
+"
+        )
+    };
+}
+
 /// Name and text, in order of dependence.
 const HELPERS: &[(&str, &str)] = &[
     (
@@ -93,60 +123,9 @@ __aicore__ inline void Spread(const LocalTensor<float>& block, const LocalTensor
 }
 ",
     ),
-    (
-        "MulBlock",
-        "/// Each element of `x` times the number that fills `block`.
-__aicore__ inline void MulBlock(const LocalTensor<float>& to, const LocalTensor<float>& x,
-                                const LocalTensor<float>& block, uint32_t count) {
-    constexpr uint32_t LANES = 64, REPEATS = 255;
-    uint32_t at = 0;
-    for (; at + LANES <= count;) {
-        const uint32_t left = (count - at) / LANES;
-        const uint32_t repeats = left < REPEATS ? left : REPEATS;
-        Mul(to[at], x[at], block, LANES, repeats, BinaryRepeatParams(1, 1, 0, 8, 8, 0));
-        at += repeats * LANES;
-    }
-    if (at < count) Mul(to[at], x[at], block, count - at, 1, BinaryRepeatParams(1, 1, 0, 8, 8, 0));
-    Step();
-}
-",
-    ),
-    (
-        "DivBlock",
-        "/// Each element of `x` divided by the number that fills `block`.
-__aicore__ inline void DivBlock(const LocalTensor<float>& to, const LocalTensor<float>& x,
-                                const LocalTensor<float>& block, uint32_t count) {
-    constexpr uint32_t LANES = 64, REPEATS = 255;
-    uint32_t at = 0;
-    for (; at + LANES <= count;) {
-        const uint32_t left = (count - at) / LANES;
-        const uint32_t repeats = left < REPEATS ? left : REPEATS;
-        Div(to[at], x[at], block, LANES, repeats, BinaryRepeatParams(1, 1, 0, 8, 8, 0));
-        at += repeats * LANES;
-    }
-    if (at < count) Div(to[at], x[at], block, count - at, 1, BinaryRepeatParams(1, 1, 0, 8, 8, 0));
-    Step();
-}
-",
-    ),
-    (
-        "AddBlock",
-        "/// Each element of `x` plus the number that fills `block`.
-__aicore__ inline void AddBlock(const LocalTensor<float>& to, const LocalTensor<float>& x,
-                                const LocalTensor<float>& block, uint32_t count) {
-    constexpr uint32_t LANES = 64, REPEATS = 255;
-    uint32_t at = 0;
-    for (; at + LANES <= count;) {
-        const uint32_t left = (count - at) / LANES;
-        const uint32_t repeats = left < REPEATS ? left : REPEATS;
-        Add(to[at], x[at], block, LANES, repeats, BinaryRepeatParams(1, 1, 0, 8, 8, 0));
-        at += repeats * LANES;
-    }
-    if (at < count) Add(to[at], x[at], block, count - at, 1, BinaryRepeatParams(1, 1, 0, 8, 8, 0));
-    Step();
-}
-",
-    ),
+    ("MulBlock", with_block!("MulBlock", "Each element of `x` times the number that fills `block`.", "Mul")),
+    ("DivBlock", with_block!("DivBlock", "Each element of `x` divided by the number that fills `block`.", "Div")),
+    ("AddBlock", with_block!("AddBlock", "Each element of `x` plus the number that fills `block`.", "Add")),
     (
         "ExpNegated",
         "/// `1 + exp(-x)`.
