@@ -8,8 +8,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// Paths that orchestration probes without a key.
-const OPEN_PATHS: [&str; 4] = ["/health", "/health_generate", "/metrics", "/ping"];
+/// Paths that orchestration probes without a key, and the page, which asks for it.
+const OPEN_PATHS: [&str; 5] = ["/", "/health", "/health_generate", "/metrics", "/ping"];
 
 /// Lets requests with the right key through.
 pub(crate) async fn require_key(

@@ -21,6 +21,7 @@ mod model;
 mod openai;
 mod options;
 mod output;
+mod page;
 mod params;
 mod prompt;
 mod router;

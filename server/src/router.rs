@@ -10,6 +10,7 @@ use crate::{
     info::{health, health_generate, model_info, ping, server_info, version},
     metrics::metrics,
     openai::{chat_completions, completions, model, models},
+    page::page,
     tokenize::{detokenize, tokenize},
 };
 use axum::{
@@ -22,6 +23,7 @@ use axum::{
 /// All endpoints.
 pub fn router(state: AppState) -> Router {
     Router::new()
+        .route("/", get(page))
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
         .route("/v1/models", get(models))

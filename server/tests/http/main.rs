@@ -9,5 +9,6 @@ mod errors;
 mod generate;
 mod info;
 mod live;
+mod page;
 mod scripted;
 mod support;
