@@ -80,6 +80,7 @@ fn start(
                 max_running_requests,
                 max_queued_requests: Some(http.max_queued_requests),
                 check_weights: !http.engine.no_checksum,
+                ..EngineOptions::default()
             };
             let mut engine = load_engine(precast, &artifact, &http.engine, options, false)?;
             if verify {

@@ -25,6 +25,27 @@ pub(crate) fn check(manifest: &Manifest, max_running: u32) -> Result<(), EngineE
     Ok(())
 }
 
+/// KV blocks that an engine uses: those of the artifact, or as many as `max_total_tokens` tokens fill.
+/// The manifest passed [`check`].
+///
+/// # Errors
+/// [`EngineError::TotalTokens`] when that is no block, or more than the artifact has.
+pub(crate) fn kv_blocks(
+    manifest: &Manifest,
+    max_total_tokens: Option<u32>,
+) -> Result<u32, EngineError> {
+    let Some(asked) = max_total_tokens else { return Ok(manifest.kv.blocks) };
+    let block = manifest.kv.block_tokens;
+    // A prompt's token and one of its answer.
+    let least = block.max(2).next_multiple_of(block);
+    let most = manifest.kv.blocks * block;
+    if (least..=most).contains(&asked) {
+        Ok(asked / block)
+    } else {
+        Err(EngineError::TotalTokens { asked, least, most })
+    }
+}
+
 fn at_least_1(field: &'static str, found: u32) -> Result<(), EngineError> {
     let must_be = "at least 1";
     if found > 0 { Ok(()) } else { Err(EngineError::Range { field, found: found.into(), must_be }) }
@@ -38,7 +59,7 @@ fn places(field: &'static str, blocks: u32, block_tokens: u32) -> Result<(), Eng
     if fits { Ok(()) } else { Err(EngineError::Range { field, found, must_be }) }
 }
 
-/// The most sequences that run at once when `asked` are asked for: no more than can hold the
+/// The most sequences that run at once on `blocks` KV blocks when `asked` are asked for: no more than can hold the
 /// memories that must not run out. A prefill feeds up to `chunk` tokens of a sequence that has up to
 /// `context` tokens. Warns when that is fewer. The manifest passed [`check`].
 ///
@@ -46,6 +67,7 @@ fn places(field: &'static str, blocks: u32, block_tokens: u32) -> Result<(), Eng
 /// [`EngineError::Range`] when the manifest's window does not hold one sequence.
 pub(crate) fn max_running(
     manifest: &Manifest,
+    blocks: u32,
     asked: u32,
     context: u32,
     chunk: u32,
@@ -57,7 +79,7 @@ pub(crate) fn max_running(
             running = room;
         }
     };
-    limit(manifest.kv.blocks, "there are no more KV blocks");
+    limit(blocks, "there are no more KV blocks");
     if let Some(sequences) = &manifest.sequences {
         limit(sequences.slots, "recurrent memory has no more slots (`sequences.slots`)");
     }
@@ -104,7 +126,7 @@ mod tests {
             sequence_slots: Some(7),
             ..FakeModel::default()
         };
-        let running = |model: &FakeModel, asked| max_running(&model.manifest(), asked, 100, 16);
+        let running = |model: &FakeModel, asked| max_running(&model.manifest(), 50, asked, 100, 16);
         // The one in prefill spans 24 places and thus up to 7 blocks, every other one 3.
         assert_eq!(running(&model, 99).unwrap(), 5);
         assert_eq!(running(&model, 4).unwrap(), 4);

@@ -1,7 +1,7 @@
 //! The engine: loading, taking requests, and choosing what a step does.
 
 use crate::{
-    EngineError, Finish, Request, RequestError, Stats,
+    EngineError, Finish, FlushError, Flushed, PrefixCaching, Request, RequestError, Stats,
     bind::bind,
     capacity,
     handle::{Shared, Totals},
@@ -25,7 +25,7 @@ use std::{
 };
 
 /// How an engine is started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// The most requests that run at once; the artifact's number when `None`. More than the
     /// largest decode bucket is allowed: a step then takes several replays.
@@ -35,6 +35,23 @@ pub struct EngineOptions {
     pub max_queued_requests: Option<u32>,
     /// Compare the weights with their checksum, which reads every byte.
     pub check_weights: bool,
+    /// Keep KV blocks for later requests that begin with the same tokens, where the model allows it:
+    /// see [`PrefixCaching`]. On by default.
+    pub prefix_cache: bool,
+    /// The most tokens in KV memory, rounded down to whole blocks; what the artifact has when `None`.
+    pub max_total_tokens: Option<u32>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            max_running_requests: None,
+            max_queued_requests: None,
+            check_weights: false,
+            prefix_cache: true,
+            max_total_tokens: None,
+        }
+    }
 }
 
 impl EngineOptions {
@@ -155,26 +172,30 @@ impl<D: Device> Engine<D> {
         let start = Instant::now();
         let max_running = options.max_running_requests.unwrap_or(manifest.max_running_requests);
         capacity::check(manifest, max_running)?;
+        let blocks = capacity::kv_blocks(manifest, options.max_total_tokens)?;
+        let prefix_cache = PrefixCaching::new(manifest, options.prefix_cache);
+        tracing::info!("prefix cache: {prefix_cache}");
         let max_queued = options.max_queued_requests.unwrap_or(EngineOptions::DEFAULT_MAX_QUEUED);
         let window_blocks = manifest.window.map_or(0, |window| window.blocks);
         let slots = manifest.sequences.map_or(0, |sequences| sequences.slots);
 
         let (graphs, buckets, bind_times) = bind(&mut device, manifest, plans)?;
         let replayer = Replayer::new(device, graphs, manifest);
-        let in_memory = manifest.kv.blocks * manifest.kv.block_tokens;
+        let block_tokens = manifest.kv.block_tokens;
+        let in_memory = blocks * block_tokens;
         let context = manifest.model.max_context.min(replayer.context_tokens()).min(in_memory);
         let chunk = replayer.max_chunk();
-        let max_running = capacity::max_running(manifest, max_running, context, chunk)?;
+        let max_running = capacity::max_running(manifest, blocks, max_running, context, chunk)?;
         let vocab_size = manifest.model.vocab_size;
         let counters = Counters { buckets, ..Counters::default() };
-        counters.free_blocks.store(manifest.kv.blocks.into(), Relaxed);
+        counters.free_blocks.store(blocks.into(), Relaxed);
         counters.free_window_blocks.store(window_blocks.into(), Relaxed);
         counters.free_slots.store(slots.into(), Relaxed);
-        let (blocks, block_tokens) = (manifest.kv.blocks, manifest.kv.block_tokens);
         let limits = Limits { vocab_size, context_tokens: context as usize };
-        let totals = Totals { blocks, block_tokens, window_blocks, slots };
+        let totals = Totals { blocks, block_tokens, window_blocks, slots, prefix_cache };
         let requests = (max_running, max_queued);
         let shared = Shared::new(limits, requests, totals, counters, replayer.device_name());
+        let memories = Memories::new(manifest, blocks, prefix_cache == PrefixCaching::On);
         let scratch = Scratch {
             batch: Vec::with_capacity(max_running as usize),
             argmax: Vec::with_capacity(replayer.max_output_rows() as usize),
@@ -183,7 +204,7 @@ impl<D: Device> Engine<D> {
         };
         Ok(Self {
             replayer,
-            scheduler: Scheduler::new(Memories::new(manifest), block_tokens, max_running),
+            scheduler: Scheduler::new(memories, block_tokens, max_running),
             sampler: Sampler::new(vocab_size as usize),
             shared: Arc::new(shared),
             scratch,
@@ -267,7 +288,11 @@ impl<D: Device> Engine<D> {
         let counters = &self.shared.counters;
         counters.waiting.store(self.scheduler.waiting.len() as u64, Relaxed);
         let memories = &self.scheduler.memories;
-        counters.free_blocks.store(memories.free_blocks() as u64, Relaxed);
+        let kv = memories.kv();
+        counters.free_blocks.store(kv.available() as u64, Relaxed);
+        counters.cached_blocks.store(kv.cached() as u64, Relaxed);
+        counters.evicted_blocks.store(kv.evicted(), Relaxed);
+        counters.prefix_hits.store(self.scheduler.reused_tokens, Relaxed);
         counters.free_window_blocks.store(memories.free_window_blocks() as u64, Relaxed);
         counters.free_slots.store(memories.free_slots() as u64, Relaxed);
         let now = Instant::now();
@@ -299,7 +324,11 @@ impl<D: Device> Engine<D> {
         while let Some(sequence) = self.scheduler.start_next() {
             if !sequence.preempted {
                 let tokens = sequence.prompt_len as u64;
-                self.shared.counters.prompt_tokens.fetch_add(tokens, Relaxed);
+                let shared = &self.shared;
+                shared.counters.prompt_tokens.fetch_add(tokens, Relaxed);
+                if shared.totals.prefix_cache == PrefixCaching::On {
+                    shared.counters.prefix_queries.fetch_add(tokens, Relaxed);
+                }
             }
         }
     }
@@ -344,6 +373,21 @@ impl<D: Device> Engine<D> {
 
     pub(crate) fn is_idle(&self) -> bool {
         self.scheduler.is_idle()
+    }
+
+    /// Frees the KV blocks that keep a prefix for later requests.
+    ///
+    /// # Errors
+    /// [`FlushError::Busy`] when requests have not ended.
+    pub fn flush_cache(&mut self) -> Result<Flushed, FlushError> {
+        self.drop_closed();
+        if !self.is_idle() {
+            let requests = self.scheduler.running.len() + self.scheduler.waiting.len();
+            return Err(FlushError::Busy { requests: requests as u64 });
+        }
+        let blocks = self.scheduler.memories.flush();
+        self.publish(Instant::now());
+        Ok(Flushed { blocks })
     }
 }
 

@@ -39,6 +39,18 @@ pub enum EngineError {
         /// What it may be.
         must_be: &'static str,
     },
+    /// [`crate::EngineOptions::max_total_tokens`] out of range.
+    #[error(
+        "`--max-total-tokens` is {asked}, but must be at least {least}, what a prompt and an answer need, and at most {most}, what the artifact has; for more, compile with a larger `--kv-blocks`"
+    )]
+    TotalTokens {
+        /// What was asked for.
+        asked: u32,
+        /// Tokens of the fewest blocks that hold a prompt and its answer.
+        least: u32,
+        /// Tokens of the artifact's KV blocks.
+        most: u32,
+    },
     /// The engine thread cannot be started.
     #[error("cannot start the engine thread: {0}")]
     Thread(#[source] std::io::Error),

@@ -1,7 +1,7 @@
 //! The engine as other threads see it: a queue in, counters out.
 
 use crate::{
-    FlushError, Request, Stats, SubmitError,
+    FlushError, PrefixCaching, Request, Stats, SubmitError,
     limits::{Checked, Limits},
     stats::Counters,
 };
@@ -25,6 +25,7 @@ pub(crate) struct Totals {
     pub(crate) block_tokens: u32,
     pub(crate) window_blocks: u32,
     pub(crate) slots: u32,
+    pub(crate) prefix_cache: PrefixCaching,
 }
 
 /// What an engine and its handles share.
@@ -77,6 +78,7 @@ impl Shared {
             total_window_blocks: self.totals.window_blocks.into(),
             total_sequence_slots: self.totals.slots.into(),
             block_tokens: self.totals.block_tokens.into(),
+            prefix_cache: self.totals.prefix_cache,
             ..self.counters.snapshot()
         }
     }
@@ -110,6 +112,8 @@ impl Shared {
 pub(crate) enum Command {
     /// A request that was counted.
     Submit(Box<Checked>),
+    /// Free the KV blocks that keep a prefix, and answer.
+    Flush(mpsc::SyncSender<Result<Flushed, FlushError>>),
     /// End every request and leave.
     Stop,
 }
@@ -117,7 +121,7 @@ pub(crate) enum Command {
 /// What [`EngineHandle::flush_cache`] dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
-    /// Cached KV blocks that were dropped. Always 0: nothing is cached across requests yet.
+    /// KV blocks that kept a prefix and are free now.
     pub blocks: u64,
 }
 
@@ -174,8 +178,7 @@ impl EngineHandle {
         self.shared.limits.context_tokens
     }
 
-    /// Drops what is cached across requests. There is no such cache yet, so this only checks that
-    /// the engine is idle and reports that nothing was dropped.
+    /// Drops what is cached across requests. Waits for the engine thread, at most for one step.
     ///
     /// # Errors
     /// [`FlushError`] when the engine is busy or has stopped.
@@ -183,10 +186,9 @@ impl EngineHandle {
         if self.shared.stopped.load(SeqCst) {
             return Err(FlushError::Stopped);
         }
-        match self.shared.requests.load(SeqCst) {
-            0 => Ok(Flushed::default()),
-            requests => Err(FlushError::Busy { requests }),
-        }
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.commands.send(Command::Flush(answer)).map_err(|_| FlushError::Stopped)?;
+        answered.recv().unwrap_or(Err(FlushError::Stopped))
     }
 
     /// Takes no further requests; what was accepted is finished. Returns at once, see

@@ -62,9 +62,9 @@ impl<D: Device> Input<'_, D> {
         self.write(ports.positions, rows.clone().map(|r| r.position), padding, 0);
 
         let spare = layout.spare_block;
-        let slots = rows.clone().map(|r| layout.slot(&r.held.blocks, r.position));
+        let slots = rows.clone().map(|r| layout.slot(r.held.blocks(), r.position));
         self.write(ports.slots, slots, padding, spare * layout.block_tokens);
-        let block_tables = tables.clone().map(|r| (r.position, &r.held.blocks[..]));
+        let block_tables = tables.clone().map(|r| (r.position, r.held.blocks()));
         self.tables(ports.block_table, layout, block_tables, width, (spare_tables, spare));
 
         if let Some((slots_at, table_at)) = ports.window {

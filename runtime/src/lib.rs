@@ -10,8 +10,10 @@ mod engine;
 mod error;
 mod handle;
 mod inputs;
+mod kv;
 mod limits;
 mod memory;
+mod prefix;
 mod replay;
 mod request;
 mod run;
@@ -30,4 +32,4 @@ pub use request::{
     Finish, LogprobOptions, Request, RequestId, Sampling, SamplingError, TokenEvent, TokenLogprob,
     TokenSink,
 };
-pub use stats::{BucketStats, Stats};
+pub use stats::{BucketStats, PrefixCaching, Stats};

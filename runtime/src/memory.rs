@@ -1,13 +1,15 @@
 //! What sequences hold of the device's memories: KV blocks, window blocks, a recurrent slot.
 
-use crate::blocks::Pool;
+use crate::{
+    blocks::Pool,
+    kv::{HeldBlocks, KvBlocks},
+};
 use artifact::Manifest;
 
 /// What one sequence holds.
 pub(crate) struct Held {
-    /// KV blocks: block `i` has the places `i * block_tokens..`.
-    pub(crate) blocks: Vec<u32>,
-    /// Window blocks likewise; the spare block stands for those that no later token sees.
+    pub(crate) kv: HeldBlocks,
+    /// Window blocks: block `i` has the places `i * block_tokens..`; the spare block stands for those that no later token sees.
     pub(crate) window: Vec<u32>,
     /// Entries of `window` that were given back.
     window_passed: usize,
@@ -20,7 +22,12 @@ impl Held {
     pub(crate) fn with_room(tokens: usize, block_tokens: usize, has_window: bool) -> Self {
         let blocks = tokens.div_ceil(block_tokens);
         let window = if has_window { Vec::with_capacity(blocks) } else { Vec::new() };
-        Self { blocks: Vec::with_capacity(blocks), window, window_passed: 0, slot: None }
+        Self { kv: HeldBlocks::with_room(blocks), window, window_passed: 0, slot: None }
+    }
+
+    /// Its KV blocks: block `i` has the places `i * block_tokens..`.
+    pub(crate) fn blocks(&self) -> &[u32] {
+        &self.kv.blocks
     }
 }
 
@@ -30,7 +37,7 @@ impl Held {
 /// run than there is room for.
 pub(crate) struct Memories {
     block_tokens: usize,
-    kv: Pool,
+    kv: KvBlocks,
     window: Option<Window>,
     slots: Option<Pool>,
 }
@@ -43,10 +50,12 @@ struct Window {
 }
 
 impl Memories {
-    pub(crate) fn new(manifest: &Manifest) -> Self {
+    /// Everything that `manifest` has is free, of the KV blocks the first `blocks`.
+    pub(crate) fn new(manifest: &Manifest, blocks: u32, prefix_cache: bool) -> Self {
+        let block_tokens = manifest.kv.block_tokens as usize;
         Self {
-            block_tokens: manifest.kv.block_tokens as usize,
-            kv: Pool::new("KV block", manifest.kv.blocks),
+            block_tokens,
+            kv: KvBlocks::new(blocks, block_tokens, prefix_cache),
             window: manifest.window.map(|window| Window {
                 tokens: window.tokens as usize,
                 pool: Pool::new("window block", window.blocks),
@@ -56,8 +65,13 @@ impl Memories {
         }
     }
 
-    pub(crate) fn free_blocks(&self) -> usize {
-        self.kv.free()
+    pub(crate) fn kv(&self) -> &KvBlocks {
+        &self.kv
+    }
+
+    /// Frees the KV blocks that keep a prefix for nobody; returns how many.
+    pub(crate) fn flush(&mut self) -> u64 {
+        self.kv.flush()
     }
 
     /// 0 without layers that have a window.
@@ -70,18 +84,27 @@ impl Memories {
         self.slots.as_ref().map_or(0, Pool::free)
     }
 
-    /// Gives a sequence that begins `blocks` KV blocks and its slot. Says whether there were as many
-    /// blocks.
-    pub(crate) fn start(&mut self, held: &mut Held, blocks: usize) -> bool {
+    /// Gives a sequence that begins its slot.
+    pub(crate) fn start(&mut self, held: &mut Held) {
         if let Some(slots) = &mut self.slots {
             held.slot = Some(slots.take().expect("no more sequences run than there are slots"));
         }
-        self.kv.grow(&mut held.blocks, blocks)
+    }
+
+    /// Lets a sequence have the cached KV blocks that hold the first tokens of `prefix`; returns how
+    /// many tokens those are.
+    pub(crate) fn reuse(&mut self, held: &mut Held, prefix: &[u32]) -> usize {
+        self.kv.reuse(&mut held.kv, prefix)
+    }
+
+    /// Lets others have the KV blocks that are full with `fed`, all tokens the sequence was fed.
+    pub(crate) fn share(&mut self, held: &mut Held, fed: &[u32]) {
+        self.kv.share(&mut held.kv, fed);
     }
 
     /// KV blocks for `tokens` tokens; says whether there were enough.
     pub(crate) fn grow(&mut self, held: &mut Held, tokens: usize) -> bool {
-        self.kv.grow(&mut held.blocks, tokens.div_ceil(self.block_tokens))
+        self.kv.grow(&mut held.kv, tokens.div_ceil(self.block_tokens))
     }
 
     /// Window blocks for `tokens` tokens, those that were given back not counted anew.
@@ -105,7 +128,7 @@ impl Memories {
 
     /// Takes back everything.
     pub(crate) fn give_back(&mut self, held: &mut Held) {
-        self.kv.drain(&mut held.blocks);
+        self.kv.give_back(&mut held.kv);
         if let Some(window) = &mut self.window {
             for block in held.window.drain(..).skip(held.window_passed).rev() {
                 window.pool.give_back(block);
@@ -131,7 +154,7 @@ mod tests {
             sequence_slots: Some(2),
             ..FakeModel::default()
         };
-        Memories::new(&model.manifest())
+        Memories::new(&model.manifest(), model.blocks, false)
     }
 
     #[test]
@@ -160,7 +183,8 @@ mod tests {
     fn everything_comes_back_once() {
         let mut memories = memories(5, 3);
         let mut held = Held::with_room(12, 4, true);
-        assert!(memories.start(&mut held, 3));
+        memories.start(&mut held);
+        assert!(memories.grow(&mut held, 12));
         memories.grow_window(&mut held, 12);
         assert_eq!((memories.free_window_blocks(), memories.free_slots()), (0, 1));
         memories.pass_window(&mut held, 8);
@@ -168,7 +192,7 @@ mod tests {
         assert_eq!((&held.window[..], memories.free_window_blocks()), (&[3, 1, 2][..], 1));
         for _ in 0..2 {
             memories.give_back(&mut held);
-            let free = (memories.free_blocks(), memories.free_window_blocks());
+            let free = (memories.kv().available(), memories.free_window_blocks());
             assert_eq!((free, memories.free_slots()), ((128, 3), 2));
         }
     }

@@ -43,8 +43,10 @@ where
         let shared = Arc::clone(&self.shared);
         shared.stopped.store(true, SeqCst);
         // Requests that were sent before the flag was seen.
-        while let Ok(Command::Submit(request)) = commands.try_recv() {
-            refuse(*request, &shared, &why);
+        while let Ok(command) = commands.try_recv() {
+            if let Command::Submit(request) = command {
+                refuse(*request, &shared, &why);
+            }
         }
         // After a panic inside the scheduler this may panic again; the flag is set by then.
         let ended = catch_unwind(AssertUnwindSafe(|| self.abort_all(&why)));
@@ -65,21 +67,34 @@ where
         loop {
             if self.is_idle() {
                 self.shared.notify_idle();
-                match commands.recv() {
-                    Ok(Command::Submit(request)) => self.enqueue(*request),
-                    Ok(Command::Stop) | Err(mpsc::RecvError) => return Ok(()),
+                let Ok(command) = commands.recv() else { return Ok(()) };
+                if !self.obey(command) {
+                    return Ok(());
                 }
             }
-            loop {
-                match commands.try_recv() {
-                    Ok(Command::Submit(request)) => self.enqueue(*request),
-                    Ok(Command::Stop) => return Ok(()),
-                    // Nobody can submit any more; what was accepted is finished first.
-                    Err(mpsc::TryRecvError::Empty | mpsc::TryRecvError::Disconnected) => break,
+            // When nobody can send any more, what was accepted is finished first.
+            while let Ok(command) = commands.try_recv() {
+                if !self.obey(command) {
+                    return Ok(());
                 }
             }
             self.step()?;
         }
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// Does what another thread asks for, between two steps; `false` when that is to stop.
+    fn obey(&mut self, command: Command) -> bool {
+        match command {
+            Command::Submit(request) => self.enqueue(*request),
+            Command::Flush(answer) => {
+                // Fails only when nobody waits for the answer any more.
+                let _ = answer.try_send(self.flush_cache());
+            }
+            Command::Stop => return false,
+        }
+        true
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) struct Scheduler {
     max_running: usize,
     /// The last step was a prefill chunk: sequences that decode are next.
     prefilled_last: bool,
+    /// Prompt tokens that were in cached blocks, of requests that ran for the first time.
+    pub(crate) reused_tokens: u64,
 }
 
 /// What a step does.
@@ -33,6 +35,7 @@ impl Scheduler {
             block_tokens: block_tokens as usize,
             max_running: max_running as usize,
             prefilled_last: false,
+            reused_tokens: 0,
         }
     }
 
@@ -48,7 +51,7 @@ impl Scheduler {
         self.waiting.insert(self.waiting.len() - behind, sequence);
     }
 
-    /// Starts the first waiting sequence if there is room. Its prompt's blocks must be free, and
+    /// Starts the first waiting sequence if there is room. Its prompt's blocks must be available, and
     /// one more for each running sequence, so that starting it does not preempt it at once.
     ///
     /// Returns the sequence that was started. Nobody overtakes the first in the queue.
@@ -58,13 +61,16 @@ impl Scheduler {
         }
         // One token past the prefill, so that the decode step after it has its block too.
         let needed = |s: &Sequence| (s.prefill_end() + 1).min(s.most_tokens());
-        let blocks = needed(self.waiting.front()?).div_ceil(self.block_tokens);
-        let spare = self.running.len();
-        if !self.running.is_empty() && blocks + spare > self.memories.free_blocks() {
+        let first = self.waiting.front()?;
+        let blocks = needed(first).div_ceil(self.block_tokens) + self.running.len();
+        if !self.running.is_empty() && !self.memories.kv().has_room(first.reusable(), blocks) {
             return None;
         }
         let mut sequence = self.waiting.pop_front()?;
-        let fits = self.memories.start(&mut sequence.held, blocks);
+        self.memories.start(&mut sequence.held);
+        self.reused_tokens += sequence.reuse(&mut self.memories);
+        let tokens = needed(&sequence);
+        let fits = self.memories.grow(&mut sequence.held, tokens);
         assert!(fits, "a sequence that is admitted fits all blocks");
         self.running.push(sequence);
         self.running.last()
@@ -72,6 +78,7 @@ impl Scheduler {
 
     /// Chooses the next step: prefill goes first, but never twice in a row while others decode.
     pub(crate) fn next(&mut self) -> Work {
+        self.reuse_prefixes();
         let decoding = self.running.iter().any(|s| !s.is_prefilling());
         let prefilling = self.running.iter().position(Sequence::is_prefilling);
         let work = match prefilling {
@@ -81,6 +88,16 @@ impl Scheduler {
         };
         self.prefilled_last = matches!(work, Work::Prefill(_));
         work
+    }
+
+    /// The sequences that prefill next skip what others that run have fed since they started.
+    fn reuse_prefixes(&mut self) {
+        for sequence in self.running.iter_mut().filter(|s| s.is_prefilling()) {
+            self.reused_tokens += sequence.reuse(&mut self.memories);
+            if sequence.is_prefilling() {
+                break;
+            }
+        }
     }
 
     /// Fills `batch` with the indices of the running sequences that decode, each with blocks for
@@ -123,11 +140,12 @@ impl Scheduler {
     }
 
     /// The first `tokens` tokens of the running sequence `index` were fed: takes back what no later
-    /// one sees.
+    /// one sees, and lets others have the blocks that are full.
     pub(crate) fn advance(&mut self, index: usize, tokens: usize) {
         let sequence = &mut self.running[index];
         sequence.fed = tokens;
         self.memories.pass_window(&mut sequence.held, tokens);
+        self.memories.share(&mut sequence.held, &sequence.tokens[..tokens]);
     }
 
     /// Takes a running sequence out and frees what it holds.

@@ -1,6 +1,10 @@
 //! One request on its way through the engine.
 
-use crate::{Finish, Request, TokenEvent, TokenLogprob, limits::Checked, memory::Held};
+use crate::{
+    Finish, Request, TokenEvent, TokenLogprob,
+    limits::Checked,
+    memory::{Held, Memories},
+};
 
 /// A request with its tokens and what it holds of the device's memories.
 pub(crate) struct Sequence {
@@ -8,8 +12,10 @@ pub(crate) struct Sequence {
     /// Prompt, then output. Never reallocates: room for the longest answer is reserved.
     pub(crate) tokens: Vec<u32>,
     pub(crate) prompt_len: usize,
-    /// Tokens that the device was fed.
+    /// Tokens that the device was fed, or that were in cached blocks.
     pub(crate) fed: usize,
+    /// Prompt tokens that were in cached blocks when it first ran.
+    pub(crate) cached: usize,
     pub(crate) held: Held,
     /// `max_tokens`, cut where the context ends.
     pub(crate) max_output: usize,
@@ -49,6 +55,7 @@ impl Sequence {
             tokens,
             prompt_len,
             fed: 0,
+            cached: 0,
             max_output,
             terminators,
             prompt_logprobs,
@@ -75,6 +82,31 @@ impl Sequence {
 
     pub(crate) fn is_prefilling(&self) -> bool {
         self.fed < self.prefill_end()
+    }
+
+    /// The tokens that need not be fed when memory holds them: not the last of prefill when a token
+    /// is chosen after it, and none whose log-probabilities are still to be computed.
+    pub(crate) fn reusable(&self) -> &[u32] {
+        let end = if self.output_len() == 0 { self.prompt_len - 1 } else { self.prefill_end() };
+        let end = match (self.request.logprobs.prompt_from, &self.prompt_logprobs) {
+            // The token before gives the log-probability.
+            (Some(from), Some(_)) => end.min(from.saturating_sub(1)),
+            _ => end,
+        };
+        &self.tokens[..end]
+    }
+
+    /// Skips what cached blocks hold; returns the prompt tokens that this saves a new request.
+    pub(crate) fn reuse(&mut self, memories: &mut Memories) -> u64 {
+        let end = self.reusable().len();
+        let found = memories.reuse(&mut self.held, &self.tokens[..end]);
+        let saved = found.saturating_sub(self.fed);
+        self.fed += saved;
+        if self.preempted {
+            return 0;
+        }
+        self.cached += saved;
+        saved as u64
     }
 
     /// Whether `token`, just chosen and already among the tokens, ends the output, and how.

@@ -1,7 +1,8 @@
 //! Counters of a running engine: written by the engine thread, read by anyone, never locked.
 
-use artifact::Phase;
+use artifact::{Manifest, Phase};
 use std::{
+    fmt,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
@@ -17,8 +18,18 @@ pub struct Stats {
     pub max_running_requests: u64,
     /// The most requests that wait when as many as possible run.
     pub max_queued_requests: u64,
-    /// KV blocks that no request holds.
+    /// KV blocks that no request holds, those that keep a prefix for later ones included.
     pub free_blocks: u64,
+    /// KV blocks that no request holds and that keep a prefix for later ones.
+    pub cached_blocks: u64,
+    /// How often such a block was given to a request that needed room, and so lost its prefix.
+    pub evicted_blocks_total: u64,
+    /// Whether prefixes are kept.
+    pub prefix_cache: PrefixCaching,
+    /// Prompt tokens that were looked for among the prefixes; a preempted request counts once.
+    pub prefix_queried_tokens_total: u64,
+    /// Those of them that were found, and not computed again.
+    pub prefix_hit_tokens_total: u64,
     /// KV blocks, the spare one not counted.
     pub total_blocks: u64,
     /// Blocks of layers with a sliding window that no request holds; 0 without such layers.
@@ -53,6 +64,43 @@ pub struct Stats {
     pub gen_throughput: f64,
     /// One entry for each captured plan, in the order of the manifest.
     pub buckets: Vec<BucketStats>,
+}
+
+/// Whether KV blocks are kept for later requests that begin with the same tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrefixCaching {
+    /// They are.
+    On,
+    /// [`crate::EngineOptions::prefix_cache`] is not set.
+    #[default]
+    Disabled,
+    /// The model has layers with a sliding window: what they need at the end of a prefix is not in KV
+    /// blocks.
+    SlidingWindow,
+    /// The model has recurrent layers: what they need at the end of a prefix is not in KV blocks.
+    Recurrent,
+}
+
+impl PrefixCaching {
+    pub(crate) fn new(manifest: &Manifest, wanted: bool) -> Self {
+        match (wanted, manifest.window, manifest.sequences) {
+            (false, _, _) => Self::Disabled,
+            (true, Some(_), _) => Self::SlidingWindow,
+            (true, None, Some(_)) => Self::Recurrent,
+            (true, None, None) => Self::On,
+        }
+    }
+}
+
+impl fmt::Display for PrefixCaching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::On => "on",
+            Self::Disabled => "off: disabled",
+            Self::SlidingWindow => "off: the model has layers with a sliding window",
+            Self::Recurrent => "off: the model has recurrent layers",
+        })
+    }
 }
 
 /// How often a captured plan was replayed.
@@ -92,6 +140,10 @@ pub(crate) struct Counters {
     pub(crate) running: AtomicU64,
     pub(crate) waiting: AtomicU64,
     pub(crate) free_blocks: AtomicU64,
+    pub(crate) cached_blocks: AtomicU64,
+    pub(crate) evicted_blocks: AtomicU64,
+    pub(crate) prefix_queries: AtomicU64,
+    pub(crate) prefix_hits: AtomicU64,
     pub(crate) free_window_blocks: AtomicU64,
     pub(crate) free_slots: AtomicU64,
     pub(crate) prompt_tokens: AtomicU64,
@@ -116,6 +168,10 @@ impl Counters {
             running: get(&self.running),
             waiting: get(&self.waiting),
             free_blocks: get(&self.free_blocks),
+            cached_blocks: get(&self.cached_blocks),
+            evicted_blocks_total: get(&self.evicted_blocks),
+            prefix_queried_tokens_total: get(&self.prefix_queries),
+            prefix_hit_tokens_total: get(&self.prefix_hits),
             free_window_blocks: get(&self.free_window_blocks),
             free_sequence_slots: get(&self.free_slots),
             prompt_tokens_total: get(&self.prompt_tokens),

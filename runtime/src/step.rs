@@ -215,7 +215,7 @@ fn push(sequence: &mut Sequence, token: u32, logprob: Option<TokenLogprob>) -> b
     let finish = sequence.finish_after(token);
     sequence.ended.clone_from(&finish);
     let ended = finish.is_some();
-    let event = TokenEvent::Token { token, logprob, cached_tokens: 0, finish };
+    let event = TokenEvent::Token { token, logprob, cached_tokens: sequence.cached, finish };
     let reads = sequence.request.sink.push(event);
     ended || !reads
 }

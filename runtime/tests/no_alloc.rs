@@ -61,11 +61,21 @@ fn a_thousand_decode_steps_allocate_nothing() {
         ..FakeModel::default()
     };
     decode(&plain);
+    // Every new block is one whose prefix is evicted.
+    let tight = FakeModel { blocks: 7 * 2008 / 8, ..plain.clone() };
+    let evicted = decode(&tight);
+    assert!(evicted > 500, "{evicted}");
     decode(&FakeModel { sliding_window: Some(100), sequence_slots: Some(7), ..plain });
 }
 
-fn decode(model: &FakeModel) {
+/// Decodes; returns how many blocks lost their prefix meanwhile.
+fn decode(model: &FakeModel) -> u64 {
     let mut engine = engine(model);
+    for id in 0..7 {
+        let (request, _) = request(id, &[100 + id as u32; 2000], 1);
+        engine.add(request).unwrap();
+    }
+    while engine.step().unwrap() != StepOutcome::Idle {}
     let samplings = [
         greedy(),
         Sampling { repetition_penalty: 1.1, frequency_penalty: 0.2, ..greedy() },
@@ -89,10 +99,12 @@ fn decode(model: &FakeModel) {
     let full = StepOutcome::Decode { rows: 7 };
     while engine.step().unwrap() != full {}
 
+    let evicted = engine.stats().evicted_blocks_total;
     let before = ALLOCATIONS.get();
     for _ in 0..STEPS {
         assert_eq!(engine.step().unwrap(), full);
     }
     assert_eq!(ALLOCATIONS.get() - before, 0);
     assert!(all.iter().all(|collected| collected.tokens().len() > STEPS));
+    engine.stats().evicted_blocks_total - evicted
 }

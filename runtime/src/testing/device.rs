@@ -40,10 +40,7 @@ pub struct FakeDevice {
     pub(super) window_tokens: u32,
     pub(super) spare_window_block: u32,
     pub(super) spare_slot: u32,
-    /// For each KV block, how many sequences began with it.
-    pub(super) lives: Vec<u64>,
-    /// For each place of KV memory, of the window, and each slot: the last who wrote, and the
-    /// position.
+    /// For each place of KV memory, of the window, and each slot: what was written last.
     pub(super) written: Written,
     pub(super) window_written: Written,
     pub(super) slot_written: Written,
@@ -68,7 +65,6 @@ impl FakeDevice {
             window_tokens: window.map_or(0, |window| window.tokens),
             spare_window_block,
             spare_slot: slots,
-            lives: vec![0; model.blocks as usize + 1],
             written: places_of(model.blocks),
             window_written: places_of(spare_window_block),
             slot_written: vec![None; slots as usize + 1],

@@ -6,17 +6,12 @@ use super::{
     graph::{Feed, FeedTo, Paged},
     hash,
 };
+use std::ops::Range;
 
-/// One sequence from its first token to its last: its first KV block, and how often that block began
-/// a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    first_block: u32,
-    life: u64,
-}
-
-/// Who wrote what last; `None` before anyone did.
-pub(super) type Written = Vec<Option<(Owner, u32)>>;
+/// What each place was written with: the hash of all tokens from the first of its sequence to that of
+/// the place. `None` before anyone wrote. Whose tokens they are does not matter, for sequences share
+/// what they have in common.
+pub(super) type Written = Vec<Option<u64>>;
 
 /// A live row.
 #[derive(Clone, Copy)]
@@ -26,7 +21,8 @@ struct Row {
     table: usize,
     position: u32,
     entry: u64,
-    owner: Owner,
+    /// The hash of the tokens before it.
+    before: u64,
 }
 
 type Checked<T> = Result<T, &'static str>;
@@ -35,11 +31,7 @@ impl FakeDevice {
     /// Writes the memories of every row, then hashes what each row sees.
     pub(super) fn feed(&mut self, feed: &Feed) -> Checked<()> {
         for index in 0..feed.rows {
-            if let Some(mut row) = self.row(feed, index)? {
-                if row.position == 0 {
-                    row.owner.life += 1;
-                    self.lives[row.owner.first_block as usize] = row.owner.life;
-                }
+            if let Some(row) = self.row(feed, index)? {
                 self.write_places(feed, &feed.kv, row, self.spare_block)?;
                 if let Some(window) = &feed.window {
                     self.write_places(feed, window, row, self.spare_window_block)?;
@@ -96,9 +88,8 @@ impl FakeDevice {
         if !feed.is_decode() && index > 0 && !follows(index - 1) {
             return Err("positions of a chunk do not follow each other");
         }
-        let first_block = self.int(feed.kv.table, table * feed.table_width);
-        let owner = Owner { first_block, life: self.lives[first_block as usize] };
-        Ok(Some(Row { index, table, position, entry: hash::entry(token, position), owner }))
+        let before = self.read_places(feed, &feed.kv, table, 0..position)?;
+        Ok(Some(Row { index, table, position, entry: hash::entry(token, position), before }))
     }
 
     /// Whether a row writes to the spare block, after a look at its slot and table.
@@ -146,17 +137,17 @@ impl FakeDevice {
         self.store_entry(paged.state, slot, row.entry);
         let is_kv = paged.state == feed.kv.state;
         let written = if is_kv { &mut self.written } else { &mut self.window_written };
-        written[slot] = Some((row.owner, row.position));
+        written[slot] = Some(hash::fold(row.before, row.entry));
         Ok(())
     }
 
     fn hidden(&mut self, feed: &Feed, row: Row) -> Checked<u64> {
-        let context = self.read_places(feed, &feed.kv, row, 0, &self.written)?;
+        let context = hash::fold(row.before, row.entry);
         let window = match &feed.window {
             Some(window) => {
                 let first = self.first_seen(row.position);
                 self.check_passed(feed, window, row)?;
-                Some(self.read_places(feed, window, row, first, &self.window_written)?)
+                Some(self.read_places(feed, window, row.table, first..row.position + 1)?)
             }
             None => None,
         };
@@ -165,14 +156,14 @@ impl FakeDevice {
                 let slot = self.int(sequences, row.index) as usize;
                 let memory = if row.position == 0 {
                     hash::START
-                } else if self.slot_written[slot] == Some((row.owner, row.position - 1)) {
+                } else if self.slot_written[slot] == Some(row.before) {
                     self.load_entry(state, slot)
                 } else {
                     return Err("recurrent memory is not that of the tokens before");
                 };
                 let memory = hash::recur(memory, row.entry);
                 self.store_entry(state, slot, memory);
-                self.slot_written[slot] = Some((row.owner, row.position));
+                self.slot_written[slot] = Some(context);
                 Some(memory)
             }
             None => None,
@@ -185,24 +176,33 @@ impl FakeDevice {
         (position + 1).saturating_sub(self.window_tokens)
     }
 
-    /// Hashes the entries from place `first` to that of `row`.
+    /// Hashes the entries of `places` in one paged memory, all of which must be of the tokens that KV
+    /// memory holds up to there.
     fn read_places(
         &self,
         feed: &Feed,
         paged: &Paged,
-        row: Row,
-        first: u32,
-        written: &Written,
+        table: usize,
+        places: Range<u32>,
     ) -> Checked<u64> {
         let bt = self.block_tokens;
+        let slot = |paged: &Paged, place: u32| {
+            let at = table * feed.table_width + (place / bt) as usize;
+            (self.int(paged.table, at) * bt + place % bt) as usize
+        };
+        let is_kv = paged.state == feed.kv.state;
         let mut hash = hash::START;
-        for place in first..=row.position {
-            let at = row.table * feed.table_width + (place / bt) as usize;
-            let slot = (self.int(paged.table, at) * bt + place % bt) as usize;
-            if written[slot] != Some((row.owner, place)) {
-                return Err("a row sees a place that its sequence did not write");
+        for place in places {
+            let at = slot(paged, place);
+            hash = hash::fold(hash, self.load_entry(paged.state, at));
+            let right = if is_kv {
+                self.written[at] == Some(hash)
+            } else {
+                self.window_written[at] == self.written[slot(&feed.kv, place)]
+            };
+            if !right {
+                return Err("a row sees a place that was not written for its sequence");
             }
-            hash = hash::fold(hash, self.load_entry(paged.state, slot));
         }
         Ok(hash)
     }
