@@ -143,6 +143,7 @@ fn add(
         stop_token_ids: Vec::new(),
         ignore_eos: true,
         logprobs: LogprobOptions::default(),
+        constraint: None,
         arrival: Instant::now(),
         sink: Box::new(Ignore),
     })?;

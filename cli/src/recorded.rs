@@ -54,6 +54,7 @@ fn replay(engine: &mut Engine<HostDevice>, prompt: &[u32]) -> anyhow::Result<Vec
         stop_token_ids: Vec::new(),
         ignore_eos: true,
         logprobs: LogprobOptions { output: true, ..Default::default() },
+        constraint: None,
         arrival: Instant::now(),
         sink: Box::new(Collect(events)),
     })?;

@@ -344,8 +344,10 @@ impl<D: Device> Engine<D> {
         );
         let counters = &self.shared.counters;
         match finish {
-            Finish::Abort(_) => counters.aborted.fetch_add(1, Relaxed),
-            Finish::Stop { .. } | Finish::Length => counters.finished.fetch_add(1, Relaxed),
+            Finish::Abort(_) | Finish::Constraint(_) => counters.aborted.fetch_add(1, Relaxed),
+            Finish::Stop { .. } | Finish::Length | Finish::Complete => {
+                counters.finished.fetch_add(1, Relaxed)
+            }
         };
         self.shared.requests.fetch_sub(1, SeqCst);
     }

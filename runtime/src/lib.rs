@@ -6,6 +6,7 @@
 mod bind;
 mod blocks;
 mod capacity;
+mod constraint;
 mod engine;
 mod error;
 mod handle;
@@ -25,6 +26,7 @@ mod step;
 pub mod testing;
 mod throughput;
 
+pub use constraint::{Allowed, Constraint};
 pub use engine::{Engine, EngineOptions, StartupReport, StepOutcome};
 pub use error::{EngineError, FlushError, RequestError, SubmitError};
 pub use handle::{EngineHandle, Flushed};

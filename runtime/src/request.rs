@@ -1,5 +1,6 @@
 //! What a request asks for and what comes back.
 
+use crate::Constraint;
 use std::time::Instant;
 
 /// Identifies a request for as long as the process lives.
@@ -124,6 +125,8 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Which log-probabilities to report.
     pub logprobs: LogprobOptions,
+    /// What restricts its tokens to those of a grammar.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// When it arrived; requests are served in this order.
     pub arrival: Instant,
     /// Where its tokens go.
@@ -152,6 +155,10 @@ pub enum Finish {
     },
     /// `max_tokens` or the model's context was reached.
     Length,
+    /// The request's [`crate::Constraint`] lets nothing follow.
+    Complete,
+    /// The request's [`crate::Constraint`] failed; the text says why.
+    Constraint(String),
     /// It could not be served or was cancelled; the text says why.
     Abort(String),
 }

@@ -58,6 +58,10 @@ pub struct Stats {
     pub prefill_steps_total: u64,
     /// Decode steps computed; one step may take several replays.
     pub decode_steps_total: u64,
+    /// How often the tokens that a constraint allows were not known when they were needed.
+    pub constraint_waits_total: u64,
+    /// Time that the engine waited for them.
+    pub constraint_wait: Duration,
     /// Time of the last step.
     pub last_step: Duration,
     /// Tokens per second over the last half second or more with work; 0 when idle.
@@ -154,6 +158,8 @@ pub(crate) struct Counters {
     pub(crate) rejected: AtomicU64,
     pub(crate) prefill_steps: AtomicU64,
     pub(crate) decode_steps: AtomicU64,
+    pub(crate) constraint_waits: AtomicU64,
+    pub(crate) constraint_wait_ns: AtomicU64,
     pub(crate) last_step_ns: AtomicU64,
     /// Bits of an `f64`.
     pub(crate) gen_throughput: AtomicU64,
@@ -182,6 +188,8 @@ impl Counters {
             requests_rejected_total: get(&self.rejected),
             prefill_steps_total: get(&self.prefill_steps),
             decode_steps_total: get(&self.decode_steps),
+            constraint_waits_total: get(&self.constraint_waits),
+            constraint_wait: Duration::from_nanos(get(&self.constraint_wait_ns)),
             last_step: Duration::from_nanos(get(&self.last_step_ns)),
             gen_throughput: f64::from_bits(get(&self.gen_throughput)),
             buckets: self.buckets.iter().map(BucketCounters::snapshot).collect(),

@@ -1,14 +1,18 @@
 //! The two kinds of step: a piece of a prompt, and a token for every sequence that decodes.
 
 use crate::{
-    Engine, Finish, StepOutcome, TokenEvent, TokenLogprob,
+    Allowed, Constraint, Engine, Finish, Request, StepOutcome, TokenEvent, TokenLogprob,
     inputs::Row,
     replay::{Chunk, Outputs},
-    sampler::{Draw, History, adjusts, logprob},
+    sampler::{Choice, Draw, History, adjusts, logprob},
     sequence::Sequence,
+    stats::Counters,
 };
 use hal::{Device, DeviceError};
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
 
 impl<D: Device> Engine<D> {
     /// Feeds the next chunk of the running sequence `index`, and chooses its first token when that
@@ -168,12 +172,27 @@ impl<D: Device> Engine<D> {
     /// pushes it. Returns whether the sequence ended.
     fn choose(&mut self, index: usize, outputs: Outputs, row: u32) -> Result<bool, DeviceError> {
         let sequence = &mut self.scheduler.running[index];
-        let request = &sequence.request;
-        let sampling = &request.sampling;
-        let wants_logprob = request.logprobs.output;
         let forbidden: &[u32] =
             if sequence.holds_back_terminators() { &sequence.terminators } else { &[] };
-        let adjusts = adjusts(sampling, forbidden);
+        let Request { id, sampling, logprobs, constraint, .. } = &mut sequence.request;
+        let wants_logprob = logprobs.output;
+        let top_n = logprobs.top_n;
+        let allowed = match constraint {
+            None => None,
+            Some(constraint) => match allowed(&mut **constraint, &self.shared.counters) {
+                Ok(tokens) => Some(tokens),
+                Err(finish) => {
+                    sequence.end(finish);
+                    return Ok(true);
+                }
+            },
+        };
+        let choice = Choice { allowed, forbidden };
+        if choice.is_empty(self.scratch.logits.len()) {
+            sequence.end(Finish::Complete);
+            return Ok(true);
+        }
+        let adjusts = adjusts(sampling, &choice);
         if wants_logprob || adjusts || !sampling.is_greedy() {
             self.replayer.logits(outputs, row, &mut self.scratch.logits)?;
         }
@@ -182,18 +201,14 @@ impl<D: Device> Engine<D> {
             self.scratch.argmax[row as usize]
         } else {
             let (prompt, output) = sequence.tokens.split_at(sequence.prompt_len);
-            let draw = Draw {
-                seed: sampling.seed.unwrap_or(request.id.0),
-                count: sequence.output_len() as u64,
-            };
-            let history = History { prompt, output, forbidden };
+            let draw = Draw { seed: sampling.seed.unwrap_or(id.0), count: output.len() as u64 };
+            let history = History { prompt, output, choice };
             self.sampler.choose(sampling, &history, draw, logits)
         };
         let Some(token) = token else {
             sequence.end(Finish::Abort(NO_TOKEN.into()));
             return Ok(true);
         };
-        let top_n = request.logprobs.top_n;
         let logprob =
             wants_logprob.then(|| logprob::of_token(logits, token, top_n, self.sampler.scratch()));
         self.shared.counters.generation_tokens.fetch_add(1, Relaxed);
@@ -207,6 +222,29 @@ impl<D: Device> Engine<D> {
     }
 }
 
+/// How long the engine waits to hear what a request may choose; all others wait with it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The tokens that `constraint` allows next, or how the output ends.
+fn allowed<'a>(
+    constraint: &'a mut dyn Constraint,
+    counters: &Counters,
+) -> Result<&'a [u32], Finish> {
+    if constraint.allowed(Duration::ZERO) == Allowed::Pending {
+        let start = Instant::now();
+        constraint.allowed(PATIENCE);
+        counters.constraint_waits.fetch_add(1, Relaxed);
+        counters.constraint_wait_ns.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+    }
+    match constraint.allowed(Duration::ZERO) {
+        Allowed::Tokens(tokens) => Ok(tokens),
+        Allowed::Complete => Err(Finish::Complete),
+        Allowed::Failed(why) => Err(Finish::Constraint(why.to_owned())),
+        Allowed::Pending => Err(Finish::Constraint(TOO_SLOW.into())),
+    }
+}
+
+const TOO_SLOW: &str = "the grammar is too complex: its next tokens were not known within a second";
 const NO_TOKEN: &str = "the model's output for this request is not a number";
 
 /// Appends a token and tells the client. Returns whether the sequence ended.
@@ -215,6 +253,11 @@ fn push(sequence: &mut Sequence, token: u32, logprob: Option<TokenLogprob>) -> b
     let finish = sequence.finish_after(token);
     sequence.ended.clone_from(&finish);
     let ended = finish.is_some();
+    if let Some(constraint) = &mut sequence.request.constraint
+        && !ended
+    {
+        constraint.advance(token);
+    }
     let event = TokenEvent::Token { token, logprob, cached_tokens: sequence.cached, finish };
     let reads = sequence.request.sink.push(event);
     ended || !reads

@@ -4,9 +4,10 @@
 mod support;
 
 use precast_runtime::testing::FakeModel;
-use precast_runtime::{Sampling, StepOutcome};
+use precast_runtime::{Allowed, Constraint, Sampling, StepOutcome};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::time::Duration;
 use support::{engine, greedy, request};
 
 struct Counting;
@@ -43,6 +44,25 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
+
+/// Allows every third token, in turn with every second.
+struct Thirds([Vec<u32>; 2]);
+
+impl Thirds {
+    fn new() -> Self {
+        Self([vec![0x4924_9249; 38], vec![0x5555_5555; 38]])
+    }
+}
+
+impl Constraint for Thirds {
+    fn advance(&mut self, _token: u32) {
+        self.0.swap(0, 1);
+    }
+
+    fn allowed(&mut self, _patience: Duration) -> Allowed<'_> {
+        Allowed::Tokens(&self.0[0])
+    }
+}
 
 const STEPS: usize = 1000;
 
@@ -91,6 +111,9 @@ fn decode(model: &FakeModel) -> u64 {
         .map(|(sampling, id)| {
             let (mut request, collected) = request(id, &[id as u32; 5], 2000);
             request.sampling = sampling;
+            if id % 2 == 0 {
+                request.constraint = Some(Box::new(Thirds::new()));
+            }
             collected.reserve(2000);
             engine.add(request).unwrap();
             collected

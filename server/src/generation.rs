@@ -38,6 +38,8 @@ pub(crate) enum End {
     StopToken(u32),
     /// A stop string.
     StopText(String),
+    /// The grammar lets nothing follow.
+    Complete,
     /// The length that was asked for, or the context.
     Length,
     /// Somebody asked to end it.
@@ -275,6 +277,7 @@ impl Job {
             stop_token_ids: self.params.stop_token_ids,
             ignore_eos: self.params.ignore_eos,
             logprobs: self.logprobs,
+            constraint: None,
             arrival,
             sink: Box::new(sink),
         }
@@ -331,7 +334,8 @@ impl From<Finish> for End {
         match finish {
             Finish::Stop { token } => Self::StopToken(token),
             Finish::Length => Self::Length,
-            Finish::Abort(why) => Self::Failed(why),
+            Finish::Complete => Self::Complete,
+            Finish::Abort(why) | Finish::Constraint(why) => Self::Failed(why),
         }
     }
 }

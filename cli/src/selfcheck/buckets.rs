@@ -89,6 +89,7 @@ fn answers<D: Device>(
                 stop_token_ids: Vec::new(),
                 ignore_eos: true,
                 logprobs: LogprobOptions { output: true, ..Default::default() },
+                constraint: None,
                 arrival: Instant::now(),
                 sink: Box::new(Collect(events.clone(), u64::from(row))),
             })

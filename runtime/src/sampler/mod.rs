@@ -1,8 +1,9 @@
 //! Choosing a token from a row of logits.
 //!
-//! The order is: bias, penalties and bans ([`adjust`]), temperature, `top_k`, `top_p` over what
-//! `top_k` left, `min_p` relative to the most probable token, then one draw by inverting the
-//! cumulative distribution in order of token ids. Of equal logits the smaller id ranks first.
+//! The order is: bias, penalties and what may not be chosen ([`adjust`]), temperature, `top_k`,
+//! `top_p` over what `top_k` left, `min_p` relative to the most probable token, then one draw by
+//! inverting the cumulative distribution in order of token ids. Of equal logits the smaller id
+//! ranks first.
 
 mod adjust;
 mod exp;
@@ -10,7 +11,7 @@ pub(crate) mod logprob;
 mod rank;
 mod rng;
 
-pub(crate) use adjust::{History, is_needed as adjusts};
+pub(crate) use adjust::{Choice, History, is_needed as adjusts};
 pub(crate) use rank::Ranked;
 
 use crate::Sampling;
@@ -55,7 +56,7 @@ impl Sampler {
         draw: Draw,
         logits: &[f32],
     ) -> Option<u32> {
-        let logits = if adjust::is_needed(sampling, history.forbidden) {
+        let logits = if adjust::is_needed(sampling, &history.choice) {
             self.adjusted.copy_from_slice(logits);
             self.adjuster.apply(sampling, history, &mut self.adjusted);
             &self.adjusted

@@ -22,7 +22,11 @@ fn naive(sampling: &Sampling, history: &History<'_>, u: f64, logits: &[f32]) -> 
         *x -= in_output as f64 * f64::from(sampling.frequency_penalty);
         *x -= f64::from(u8::from(in_output > 0)) * f64::from(sampling.presence_penalty);
     }
-    let allowed = |token: &usize| !history.forbidden.contains(&(*token as u32));
+    let Choice { allowed, forbidden } = history.choice;
+    let allowed = |token: &usize| {
+        let in_mask = allowed.is_none_or(|bits| bits[token / 32] >> (token % 32) & 1 == 1);
+        in_mask && !forbidden.contains(&(*token as u32))
+    };
     let mut order: Vec<usize> = (0..x.len()).filter(allowed).collect();
     order.sort_by(|&a, &b| x[b].total_cmp(&x[a]).then(a.cmp(&b)));
     if sampling.is_greedy() {
@@ -107,6 +111,7 @@ struct Case {
     sampling: Sampling,
     prompt: Vec<u32>,
     output: Vec<u32>,
+    allowed: Option<Vec<u32>>,
     forbidden: Vec<u32>,
     seed: u64,
 }
@@ -118,14 +123,18 @@ fn case() -> impl Strategy<Value = Case> {
         let tied = prop::collection::vec(-6i8..6, vocab as usize)
             .prop_map(|row| row.into_iter().map(f32::from).collect::<Vec<_>>());
         let tokens = || prop::collection::vec(0..vocab, 0..8);
+        let mask = prop::collection::vec(any::<u32>(), vocab.div_ceil(32) as usize);
+        let allowed = prop::option::weighted(0.3, mask);
         let forbidden = prop::collection::vec(0..vocab, 0..2);
+        let tokens_left = (allowed, forbidden);
         let row = prop_oneof![smooth, tied];
-        (row, sampling(vocab), tokens(), tokens(), forbidden, any::<u64>()).prop_map(
-            |(logits, sampling, prompt, output, forbidden, seed)| Case {
+        (row, sampling(vocab), tokens(), tokens(), tokens_left, any::<u64>()).prop_map(
+            |(logits, sampling, prompt, output, (allowed, forbidden), seed)| Case {
                 logits,
                 sampling,
                 prompt,
                 output,
+                allowed,
                 forbidden,
                 seed,
             },
@@ -138,8 +147,9 @@ proptest! {
 
     #[test]
     fn agrees_with_the_definition(case in case()) {
-        let Case { logits, sampling, prompt, output, forbidden, seed } = case;
-        let history = History { prompt: &prompt, output: &output, forbidden: &forbidden };
+        let Case { logits, sampling, prompt, output, allowed, forbidden, seed } = case;
+        let choice = Choice { allowed: allowed.as_deref(), forbidden: &forbidden };
+        let history = History { prompt: &prompt, output: &output, choice };
         let mut sampler = Sampler::new(logits.len());
         for count in 0..8 {
             let want = naive(&sampling, &history, rng::uniform(seed, count), &logits);
@@ -151,7 +161,8 @@ proptest! {
     }
 }
 
-const NO_HISTORY: History<'static> = History { prompt: &[], output: &[], forbidden: &[] };
+const NO_HISTORY: History<'static> =
+    History { prompt: &[], output: &[], choice: Choice { allowed: None, forbidden: &[] } };
 
 fn draw_counts(sampling: &Sampling, logits: &[f32], draws: u64) -> Vec<u64> {
     let mut sampler = Sampler::new(logits.len());

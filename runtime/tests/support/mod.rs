@@ -23,6 +23,7 @@ pub(crate) fn request(id: u64, prompt: &[u32], max_tokens: usize) -> (Request, C
         stop_token_ids: Vec::new(),
         ignore_eos: false,
         logprobs: LogprobOptions::default(),
+        constraint: None,
         arrival: Instant::now(),
         sink,
     };

@@ -39,14 +39,15 @@ pub(super) struct Chunk {
 #[serde(tag = "type", rename_all = "lowercase")]
 enum FinishReason<'a> {
     Length { length: usize },
-    Stop { matched: Matched },
+    Stop { matched: Option<Matched> },
     Abort { message: &'a str },
 }
 
 impl<'a> FinishReason<'a> {
     fn new(end: &'a End, counts: Counts) -> Self {
         match (Matched::of(end), end) {
-            (Some(matched), _) => Self::Stop { matched },
+            (Some(matched), _) => Self::Stop { matched: Some(matched) },
+            (None, End::Complete) => Self::Stop { matched: None },
             (None, End::Failed(message)) => Self::Abort { message },
             (None, End::Cancelled) => Self::Abort { message: "the request was aborted" },
             (None, _) => Self::Length { length: counts.completion_tokens },

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Why a choice ended, as clients are told.
 pub(super) fn finish_reason(end: &End) -> &'static str {
     match end {
-        End::StopToken(_) | End::StopText(_) => "stop",
+        End::StopToken(_) | End::StopText(_) | End::Complete => "stop",
         End::Length => "length",
         End::Cancelled | End::Failed(_) => "abort",
     }
