@@ -293,6 +293,13 @@ pub struct HttpArgs {
     /// Model name in answers [default: the checkpoint's].
     #[arg(long, value_name = "NAME")]
     pub served_model_name: Option<String>,
+    /// How the model writes tool calls: auto, none, or a format such as qwen25, qwen3_coder,
+    /// deepseekv3, deepseekv31, deepseekv32, gpt-oss, llama3.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub tool_call_parser: server::ParserOption<server::ToolFormat>,
+    /// How the model writes its reasoning: auto, none, qwen3, deepseek-r1, deepseek-v3 or gpt-oss.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub reasoning_parser: server::ParserOption<server::ReasoningFormat>,
     /// Requests that may wait; more are answered 429.
     #[arg(long, visible_alias = "max-queue", value_name = "N", default_value_t = 1024)]
     pub max_queued_requests: u32,

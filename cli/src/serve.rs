@@ -103,6 +103,8 @@ fn start(
         port: http.port,
         api_key: http.api_key.clone(),
         served_model_name: http.served_model_name.clone(),
+        tool_call_parser: http.tool_call_parser,
+        reasoning_parser: http.reasoning_parser,
         ..Default::default()
     };
     server::serve_blocking(Arc::new(engine), model, options)?;

@@ -2,7 +2,7 @@
 
 use crate::{
     ApiError, Backend, Model, SamplingDefaults, ServerOptions, abort::Requests, metrics::Latencies,
-    model::GenerationDefaults, text::Tokenizer,
+    model::GenerationDefaults, parse::Formats, text::Tokenizer,
 };
 use runtime::RequestId;
 use std::{
@@ -23,6 +23,8 @@ pub(crate) struct App {
     pub(crate) engine: Arc<dyn Backend>,
     pub(crate) model: Model,
     pub(crate) options: ServerOptions,
+    /// How the model writes tool calls and reasoning.
+    pub(crate) formats: Formats,
     pub(crate) latencies: Latencies,
     pub(crate) requests: Requests,
     /// When the server started, in seconds since 1970.
@@ -39,10 +41,12 @@ impl AppState {
         if let Some(name) = &options.served_model_name {
             model.name.clone_from(name);
         }
+        let formats = Formats::new(options.tool_call_parser, options.reasoning_parser, &model);
         Self(Arc::new(App {
             engine,
             model,
             options,
+            formats,
             latencies: Latencies::default(),
             requests: Requests::default(),
             started_unix: unix_seconds(),

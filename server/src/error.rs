@@ -49,6 +49,9 @@ pub(crate) enum ApiError {
     /// A path that does not know the method.
     #[error("{0} does not allow this method")]
     Method(String),
+    /// A path that other servers have and this one never will.
+    #[error("{0}")]
+    NotOffered(String),
     /// Too many requests wait.
     #[error("{0}")]
     QueueFull(String),
@@ -76,6 +79,7 @@ impl ApiError {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NoModel(_) | Self::NoPath(_) => StatusCode::NOT_FOUND,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotOffered(_) => StatusCode::NOT_IMPLEMENTED,
             Self::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -87,6 +91,7 @@ impl ApiError {
             StatusCode::UNAUTHORIZED => "AuthenticationError",
             StatusCode::NOT_FOUND => "NotFoundError",
             StatusCode::TOO_MANY_REQUESTS => "RateLimitError",
+            StatusCode::NOT_IMPLEMENTED => "NotImplementedError",
             StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailableError",
             StatusCode::INTERNAL_SERVER_ERROR => "InternalServerError",
             _ => "BadRequestError",

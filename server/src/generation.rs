@@ -288,7 +288,8 @@ impl Choice {
     fn new(app: &App, job: &Job, wanted: Arc<AtomicBool>, is_prompt_only: bool) -> Self {
         let tokenizer = Arc::clone(&app.model.tokenizer);
         Self {
-            detokenizer: Detokenizer::new(tokenizer, job.params.skip_special_tokens),
+            detokenizer: Detokenizer::new(tokenizer, job.params.skip_special_tokens)
+                .showing(Arc::clone(&job.params.shown_tokens)),
             stop: StopMatcher::new(job.params.stop.clone()),
             wanted,
             min_tokens: job.params.min_tokens,

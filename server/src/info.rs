@@ -1,7 +1,7 @@
 //! What the server is and how it does.
 
 use crate::{
-    ApiError,
+    ApiError, ReasoningFormat, ToolFormat,
     app::{App, AppState},
     fields::Fields,
     generation::{End, Generation, Job},
@@ -95,6 +95,8 @@ pub(crate) struct ServerInfoBody {
     port: u16,
     stream_interval: usize,
     sampling_defaults: crate::SamplingDefaults,
+    tool_call_parser: Option<&'static str>,
+    reasoning_parser: Option<&'static str>,
     version: &'static str,
     status: &'static str,
     uptime_seconds: f64,
@@ -150,6 +152,8 @@ pub(crate) async fn server_info(State(AppState(app)): State<AppState>) -> Json<S
         port: options.port,
         stream_interval: options.stream_interval.get(),
         sampling_defaults: options.sampling_defaults,
+        tool_call_parser: app.formats.tools.map(ToolFormat::name),
+        reasoning_parser: app.formats.reasoning.map(ReasoningFormat::name),
         version: env!("CARGO_PKG_VERSION"),
         status: if app.check_ready().is_ok() { "ready" } else { "unavailable" },
         uptime_seconds: app.started.elapsed().as_secs_f64(),

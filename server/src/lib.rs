@@ -23,6 +23,7 @@ mod options;
 mod output;
 mod page;
 mod params;
+mod parse;
 mod prompt;
 mod router;
 mod serve;
@@ -35,6 +36,7 @@ pub use app::AppState;
 pub use backend::Backend;
 pub use model::{GenerationDefaults, Model, ModelError, ModelFiles, ModelInfo};
 pub use options::{SamplingDefaults, ServerOptions};
+pub use parse::{ParserOption, ReasoningFormat, ToolFormat, UnknownParser};
 pub use router::router;
 pub use serve::{ServeError, listen, serve, serve_blocking};
 

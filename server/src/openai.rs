@@ -7,11 +7,14 @@ mod completion_stream;
 mod completions;
 mod logprobs;
 mod models;
+mod not_offered;
+mod reader;
 mod types;
 
 pub(crate) use chat::chat_completions;
 pub(crate) use completions::completions;
 pub(crate) use models::{model, models};
+pub(crate) use not_offered::not_offered;
 
 /// Fields of features that this build does not have.
 const UNSUPPORTED: &[&str] = &[

@@ -1,5 +1,6 @@
 //! How the server is run.
 
+use crate::parse::{ParserOption, ReasoningFormat, ToolFormat};
 use serde::Serialize;
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -30,6 +31,10 @@ pub struct ServerOptions {
     pub stream_interval: NonZeroUsize,
     /// Where sampling values come from that a request leaves out.
     pub sampling_defaults: SamplingDefaults,
+    /// How tool calls are written.
+    pub tool_call_parser: ParserOption<ToolFormat>,
+    /// How reasoning is written.
+    pub reasoning_parser: ParserOption<ReasoningFormat>,
     /// How long running requests may take to finish after a signal to stop.
     pub drain_timeout: Duration,
     /// Threads that serve connections.
@@ -45,6 +50,8 @@ impl Default for ServerOptions {
             served_model_name: None,
             stream_interval: NonZeroUsize::MIN,
             sampling_defaults: SamplingDefaults::default(),
+            tool_call_parser: ParserOption::Auto,
+            reasoning_parser: ParserOption::Auto,
             drain_timeout: Duration::from_secs(30),
             worker_threads: NonZeroUsize::MIN,
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     ApiError,
-    generation::{Counts, End, Generation},
+    generation::{Counts, End, Generation, Step},
 };
 use runtime::TokenLogprob;
 use std::time::Duration;
@@ -36,9 +36,15 @@ impl Output {
 ///
 /// # Errors
 /// [`ApiError::Failed`] when the engine gave up on one.
-pub(crate) async fn collect(
+pub(crate) async fn collect(generation: Generation, count: usize) -> Result<Vec<Output>, ApiError> {
+    collect_with(generation, count, |_| {}).await
+}
+
+/// The same, with a look at every step.
+pub(crate) async fn collect_with(
     mut generation: Generation,
     count: usize,
+    mut look: impl FnMut(&Step),
 ) -> Result<Vec<Output>, ApiError> {
     let empty = || Output {
         text: String::new(),
@@ -51,6 +57,7 @@ pub(crate) async fn collect(
     };
     let mut outputs: Vec<Output> = std::iter::repeat_with(empty).take(count).collect();
     while let Some(step) = generation.next().await {
+        look(&step);
         let output = &mut outputs[step.choice];
         output.text.push_str(&step.text);
         output.tokens.extend(step.token);

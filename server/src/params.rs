@@ -3,7 +3,7 @@
 use crate::{ApiError, fields::Fields, model::GenerationDefaults};
 use runtime::Sampling;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The most stop strings.
 const MAX_STOP_STRINGS: usize = 16;
@@ -26,6 +26,8 @@ pub(crate) struct Params {
     pub(crate) stop_token_ids: Vec<u32>,
     pub(crate) ignore_eos: bool,
     pub(crate) skip_special_tokens: bool,
+    /// Special tokens that are in the text even so.
+    pub(crate) shown_tokens: Arc<[u32]>,
     /// Answers to each prompt.
     pub(crate) n: usize,
     /// Where a complaint about the length points.
@@ -89,6 +91,7 @@ impl Params {
             stop_token_ids: fields.get_or("stop_token_ids", Vec::new())?,
             ignore_eos: fields.get_or("ignore_eos", false)?,
             skip_special_tokens: fields.get_or("skip_special_tokens", true)?,
+            shown_tokens: Arc::default(),
             n,
             max_tokens_field,
         })

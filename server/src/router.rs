@@ -9,8 +9,9 @@ use crate::{
     generate::generate,
     info::{health, health_generate, model_info, ping, server_info, version},
     metrics::metrics,
-    openai::{chat_completions, completions, model, models},
+    openai::{self, chat_completions, completions, model, models},
     page::page,
+    parse,
     tokenize::{detokenize, tokenize},
 };
 use axum::{
@@ -44,6 +45,8 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/v1/detokenize", post(detokenize))
+        .merge(parse::routes())
+        .merge(openai::not_offered())
         .fallback(no_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(body_limit())

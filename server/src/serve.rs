@@ -93,6 +93,7 @@ pub async fn serve(
     let server = axum::serve(NoDelay(listener), router(state.clone()))
         .with_graceful_shutdown(async move { closed.notified().await });
     let server = tokio::spawn(async move { server.await });
+    tracing::info!("{}", state.0.formats);
     tracing::info!("listening on http://{address}");
     tracing::info!("The server is fired up and ready to roll!");
 

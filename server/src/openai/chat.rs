@@ -5,14 +5,16 @@ use super::{
     chat_stream::ChatWriter,
     completions::Header,
     logprobs::ChatLogprobs,
-    types::{ChatChoice, ChatMessage, Envelope, Usage, finish_reason},
+    reader::Reader,
+    types::{ChatChoice, ChatMessage, Envelope, FunctionCall, ToolCall, Usage},
 };
 use crate::{
     ApiError,
     app::{App, AppState},
     fields::Fields,
-    generation::{Generation, Job, Matched},
-    output::{Output, collect},
+    generation::{Generation, Job, Matched, Step},
+    output::{Output, collect_with},
+    parse::{Call, Message, Opening, Reading},
     sse,
     text::Tokenizer,
 };
@@ -22,6 +24,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runtime::LogprobOptions;
+use serde_json::Value;
+use std::sync::Arc;
 
 /// `POST /v1/chat/completions`.
 pub(crate) async fn chat_completions(
@@ -30,7 +34,7 @@ pub(crate) async fn chat_completions(
 ) -> Result<Response, ApiError> {
     let request = ChatRequest::take(fields, &app)?;
     let header = Header::new(&app, "chatcmpl", request.id.clone(), request.model.clone());
-    let prompt = prompt(&app, &request).await?;
+    let (prompt, opening) = prompt(&app, &request).await?;
     let n = request.params.n;
     let logprobs = LogprobOptions {
         output: request.logprobs.is_some(),
@@ -45,16 +49,28 @@ pub(crate) async fn chat_completions(
         logprobs,
     });
     let generation = Generation::start(&app, jobs.collect())?;
+    let reading = Reading {
+        tools: app.formats.tools,
+        reasoning: app.formats.reasoning,
+        opening,
+        separates_reasoning: request.separates_reasoning,
+        offered: Arc::clone(&request.tools.set),
+    };
+    let is_parallel = request.tools.is_parallel;
+    let mut readers: Vec<Reader> =
+        std::iter::repeat_with(|| Reader::new(&reading, is_parallel)).take(n).collect();
     if request.stream {
         let interval = app.options.stream_interval.get();
-        let writer = ChatWriter::new(app, header, n, request.logprobs.is_some(), request.usage);
+        let writer = ChatWriter::new(app, header, readers, &request);
         return Ok(sse::stream(generation, writer, interval));
     }
-    let outputs = collect(generation, n).await?;
-    Ok(respond(&app, &request, &header, &outputs))
+    let look = |step: &Step| drop(readers[step.choice].step(&app, step));
+    let outputs = collect_with(generation, n, look).await?;
+    Ok(respond(&app, &request, &header, &outputs, &readers))
 }
 
-async fn prompt(app: &App, request: &ChatRequest) -> Result<Vec<u32>, ApiError> {
+/// The prompt, and what it says about reasoning.
+async fn prompt(app: &App, request: &ChatRequest) -> Result<(Vec<u32>, Opening), ApiError> {
     let template = app.model.template(request.render.tools.is_some()).ok_or_else(|| {
         ApiError::Prompt(
             "the model has no chat template; use /v1/completions, or add chat_template.jinja to \
@@ -64,28 +80,57 @@ async fn prompt(app: &App, request: &ChatRequest) -> Result<Vec<u32>, ApiError> 
     })?;
     let text = template
         .render(&request.messages, &request.render)
+        .or_else(|e| match with_quoted_arguments(&request.messages) {
+            Some(messages) => template.render(&messages, &request.render).map_err(|_| e),
+            None => Err(e),
+        })
         .map_err(|e| ApiError::field("messages", format!("cannot be rendered: {e}")))?;
-    app.tokenize(text, Tokenizer::encode_rendered).await
+    let opening = if request.render.continue_final_message {
+        let last = request.messages.as_array().and_then(|messages| messages.last());
+        Opening::of_answer(last.and_then(|last| last["content"].as_str()).unwrap_or_default())
+    } else {
+        Opening::of_prompt(&text)
+    };
+    Ok((app.tokenize(text, Tokenizer::encode_rendered).await?, opening))
 }
 
-fn respond(app: &App, request: &ChatRequest, header: &Header, outputs: &[Output]) -> Response {
+/// Some templates take the arguments of earlier calls as a string of JSON; without any there is
+/// nothing to change.
+fn with_quoted_arguments(messages: &Value) -> Option<Value> {
+    let mut messages = messages.clone();
+    let mut has_calls = false;
+    for message in messages.as_array_mut()? {
+        for call in message["tool_calls"].as_array_mut().into_iter().flatten() {
+            if let Some(arguments) = call.pointer_mut("/function/arguments") {
+                *arguments = Value::String(arguments.to_string());
+                has_calls = true;
+            }
+        }
+    }
+    has_calls.then_some(messages)
+}
+
+fn respond(
+    app: &App,
+    request: &ChatRequest,
+    header: &Header,
+    outputs: &[Output],
+    readers: &[Reader],
+) -> Response {
     let choices: Vec<ChatChoice<'_>> = outputs
         .iter()
+        .zip(readers)
         .enumerate()
-        .map(|(index, output)| ChatChoice {
+        .map(|(index, (output, reader))| ChatChoice {
             index,
-            message: ChatMessage {
-                role: "assistant",
-                content: &output.text,
-                reasoning_content: None,
-                tool_calls: None,
-            },
+            message: message(reader),
             logprobs: request.logprobs.map(|_| logprobs(app, output)),
-            finish_reason: finish_reason(&output.end),
+            finish_reason: reader.finish_reason(&output.end),
             matched_stop: Matched::of(&output.end),
         })
         .collect();
-    let usage = Usage::sum(outputs.iter().map(|output| output.counts), outputs.len());
+    let usage = Usage::sum(outputs.iter().map(|output| output.counts), outputs.len())
+        .with_reasoning(readers.iter().map(|reader| reader.reasoning_tokens).sum());
     let Header { id, created, model } = header;
     let body = Envelope {
         id,
@@ -96,6 +141,27 @@ fn respond(app: &App, request: &ChatRequest, header: &Header, outputs: &[Output]
         usage: Some(usage),
     };
     Json(body).into_response()
+}
+
+fn message(reader: &Reader) -> ChatMessage<'_> {
+    let Message { reasoning, content, calls } = &reader.message;
+    let tool_calls: Vec<ToolCall<'_>> = calls
+        .iter()
+        .zip(&reader.ids)
+        .map(|(Call { name, arguments }, id)| ToolCall {
+            index: None,
+            id: Some(id),
+            kind: Some("function"),
+            function: FunctionCall { name: Some(name), arguments },
+        })
+        .collect();
+    let has_else = !reasoning.is_empty() || !calls.is_empty();
+    ChatMessage {
+        role: "assistant",
+        content: Some(content.as_str()).filter(|text| !(has_else && text.is_empty())),
+        reasoning_content: Some(reasoning.as_str()).filter(|text| !text.is_empty()),
+        tool_calls: Some(tool_calls).filter(|calls| !calls.is_empty()),
+    }
 }
 
 fn logprobs(app: &App, output: &Output) -> ChatLogprobs {

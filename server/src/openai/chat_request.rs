@@ -10,9 +10,11 @@ use crate::{
     app::App,
     fields::Fields,
     params::{CHAT_NAMES, Params, check_top_logprobs},
+    parse::{ToolChoice, Tools},
     text::RenderOptions,
 };
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
@@ -23,7 +25,12 @@ pub(super) struct ChatRequest {
     /// As the template wants them: every content is a string, every argument list an object.
     pub(super) messages: Value,
     pub(super) render: RenderOptions,
+    pub(super) tools: Tools,
     pub(super) params: Params,
+    /// Whether reasoning is a part of the answer by itself.
+    pub(super) separates_reasoning: bool,
+    /// Whether it is sent as it comes and not at its end.
+    pub(super) streams_reasoning: bool,
     /// Alternatives to report; `None` reports no log-probabilities.
     pub(super) logprobs: Option<usize>,
     pub(super) stream: bool,
@@ -34,17 +41,26 @@ impl ChatRequest {
     pub(super) fn take(mut fields: Fields, app: &App) -> Result<Self, ApiError> {
         fields.refuse(UNSUPPORTED)?;
         refuse_response_format(&mut fields)?;
-        let params = Params::take(&mut fields, &CHAT_NAMES, &app.sampling_defaults())?;
+        let mut params = Params::take(&mut fields, &CHAT_NAMES, &app.sampling_defaults())?;
+        params.shown_tokens = Arc::clone(&app.formats.shown_tokens);
         let logprobs: bool = fields.get_or("logprobs", false)?;
         let top_logprobs = fields.get::<usize>("top_logprobs")?;
         if top_logprobs.is_some_and(|n| n > 0) && !logprobs {
             return Err(ApiError::field("top_logprobs", "needs `logprobs` to be true"));
         }
         let top_logprobs = check_top_logprobs("top_logprobs", top_logprobs.unwrap_or(0))?;
+        let tools = Tools::take(&mut fields)?;
+        if !matches!(tools.choice, ToolChoice::None | ToolChoice::Auto) {
+            let problem = "must be \"auto\" or \"none\": forcing a tool is not supported";
+            return Err(ApiError::field("tool_choice", problem));
+        }
         Ok(Self {
             id: fields.get("rid")?,
             model: fields.get("model")?,
-            render: render_options(&mut fields)?,
+            render: render_options(&mut fields, tools.given.clone())?,
+            tools,
+            separates_reasoning: fields.get_or("separate_reasoning", true)?,
+            streams_reasoning: fields.get_or("stream_reasoning", true)?,
             messages: messages(&mut fields)?,
             params,
             logprobs: logprobs.then_some(top_logprobs),
@@ -54,7 +70,7 @@ impl ChatRequest {
     }
 }
 
-fn render_options(fields: &mut Fields) -> Result<RenderOptions, ApiError> {
+fn render_options(fields: &mut Fields, tools: Option<Value>) -> Result<RenderOptions, ApiError> {
     let continue_final_message = fields.get_or("continue_final_message", false)?;
     let add_generation_prompt = fields.get("add_generation_prompt")?;
     if continue_final_message && add_generation_prompt == Some(true) {
@@ -63,23 +79,18 @@ fn render_options(fields: &mut Fields) -> Result<RenderOptions, ApiError> {
     }
     let mut variables: Map<String, Value> = Map::new();
     if let Some(effort) = fields.get::<String>("reasoning_effort")? {
+        if effort == "none" {
+            // Templates know it under either name.
+            variables.insert("enable_thinking".into(), false.into());
+            variables.insert("thinking".into(), false.into());
+        }
         variables.insert("reasoning_effort".into(), effort.into());
     }
     variables.extend(fields.get_or::<Map<String, Value>>("chat_template_kwargs", Map::new())?);
-    let tools: Option<Vec<Value>> = fields.get("tools")?;
-    let offers_tools = match fields.take("tool_choice") {
-        None => true,
-        Some(Value::String(choice)) if choice == "auto" => true,
-        Some(Value::String(choice)) if choice == "none" => false,
-        Some(_) => {
-            let problem = "must be \"auto\" or \"none\": forcing a tool is not supported";
-            return Err(ApiError::field("tool_choice", problem));
-        }
-    };
     Ok(RenderOptions {
         add_generation_prompt: add_generation_prompt.unwrap_or(!continue_final_message),
         continue_final_message,
-        tools: tools.filter(|tools| offers_tools && !tools.is_empty()).map(Value::Array),
+        tools,
         variables,
     })
 }
@@ -118,8 +129,23 @@ fn normalised(mut message: Map<String, Value>, path: &str) -> Result<Map<String,
             parse_arguments(call, &format!("{path}.tool_calls[{i}]"))?;
         }
     }
+    if is_assistant {
+        share_reasoning(&mut message);
+    }
     message.retain(|_, value| !value.is_null());
     Ok(message)
+}
+
+/// Clients send the reasoning of an earlier answer back under several names, and templates look for
+/// it under two.
+fn share_reasoning(message: &mut Map<String, Value>) {
+    let text = ["reasoning_content", "reasoning", "thinking"]
+        .into_iter()
+        .find_map(|name| message.get(name).filter(|text| text.is_string()).cloned());
+    if let Some(text) = text {
+        message.insert("reasoning_content".into(), text.clone());
+        message.insert("thinking".into(), text);
+    }
 }
 
 /// A string, or the texts of a list of parts, a line each.

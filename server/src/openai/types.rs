@@ -20,6 +20,16 @@ pub(super) struct Usage {
     pub(super) completion_tokens: usize,
     pub(super) total_tokens: usize,
     prompt_tokens_details: PromptTokens,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion_tokens_details: Option<CompletionTokens>,
+    /// The same as in the details, where other clients look for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_tokens: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct CompletionTokens {
+    reasoning_tokens: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -40,6 +50,12 @@ impl Usage {
         }
         usage.total_tokens = usage.prompt_tokens + usage.completion_tokens;
         usage
+    }
+
+    /// Of the completion tokens, those that are reasoning.
+    pub(super) fn with_reasoning(self, reasoning_tokens: usize) -> Self {
+        let completion_tokens_details = Some(CompletionTokens { reasoning_tokens });
+        Self { completion_tokens_details, reasoning_tokens: Some(reasoning_tokens), ..self }
     }
 }
 
@@ -79,9 +95,29 @@ pub(super) struct ChatChoice<'a> {
 #[derive(Serialize)]
 pub(super) struct ChatMessage<'a> {
     pub(super) role: &'static str,
-    pub(super) content: &'a str,
+    pub(super) content: Option<&'a str>,
     pub(super) reasoning_content: Option<&'a str>,
-    pub(super) tool_calls: Option<()>,
+    pub(super) tool_calls: Option<Vec<ToolCall<'a>>>,
+}
+
+/// A call, whole or a piece.
+#[derive(Serialize)]
+pub(super) struct ToolCall<'a> {
+    /// In a stream, which call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<&'a str>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(super) kind: Option<&'static str>,
+    pub(super) function: FunctionCall<'a>,
+}
+
+#[derive(Serialize)]
+pub(super) struct FunctionCall<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<&'a str>,
+    pub(super) arguments: &'a str,
 }
 
 /// A piece of a choice of a chat.
@@ -95,12 +131,16 @@ pub(super) struct ChatChunkChoice<'a> {
 }
 
 /// What a chunk adds to the message.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Delta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tool_calls: Option<[ToolCall<'a>; 1]>,
 }
 
 /// What a stream reports about usage.

@@ -14,6 +14,8 @@ const REPLACEMENT: char = '\u{FFFD}';
 pub(crate) struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     skip_special_tokens: bool,
+    /// Special tokens that are not skipped.
+    shown: Arc<[u32]>,
     state: State,
 }
 
@@ -42,12 +44,18 @@ impl Detokenizer {
         } else {
             State::Window(Window::default())
         };
-        Self { tokenizer, skip_special_tokens, state }
+        Self { tokenizer, skip_special_tokens, shown: Arc::default(), state }
+    }
+
+    /// Never skips `tokens`.
+    pub(crate) fn showing(self, tokens: Arc<[u32]>) -> Self {
+        Self { shown: tokens, ..self }
     }
 
     /// Takes the next token and appends the text that is complete with it to `out`.
     pub(crate) fn push(&mut self, token: u32, out: &mut String) {
-        if self.skip_special_tokens && self.tokenizer.is_special(token) {
+        let is_skipped = self.skip_special_tokens && !self.shown.contains(&token);
+        if is_skipped && self.tokenizer.is_special(token) {
             return;
         }
         match &mut self.state {

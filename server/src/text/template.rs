@@ -14,6 +14,7 @@ const NAME: &str = "chat";
 /// A compiled chat template.
 pub(crate) struct ChatTemplate {
     environment: Environment<'static>,
+    source: String,
     /// `bos_token` and the like, as the template sees them.
     special_tokens: Map<String, Json>,
 }
@@ -45,7 +46,12 @@ impl ChatTemplate {
         environment
             .add_template_owned(NAME, without_generation_marks(source))
             .map_err(|e| ModelError::Template(format!("{e:#}")))?;
-        Ok(Self { environment, special_tokens })
+        Ok(Self { environment, source: source.into(), special_tokens })
+    }
+
+    /// The template's text.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
     }
 
     /// Renders `messages`.

@@ -88,6 +88,11 @@ impl Tokenizer {
         Some(bytes.unwrap_or_else(|| token.into_bytes()))
     }
 
+    /// The id of a whole token.
+    pub(crate) fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
     /// Whether `id` is left out when special tokens are skipped.
     pub(crate) fn is_special(&self, id: u32) -> bool {
         let added = self.inner.get_added_vocabulary();

@@ -12,3 +12,4 @@ mod live;
 mod page;
 mod scripted;
 mod support;
+mod tools;

@@ -46,6 +46,10 @@ impl Scripted {
         Self { answer, eos: vec![478, 480], ..Self::default() }
     }
 
+    pub(crate) fn ending_with(self, eos: Vec<u32>) -> Self {
+        Self { eos, ..self }
+    }
+
     pub(crate) fn holding() -> Self {
         Self { holds: true, ..Self::default() }
     }
