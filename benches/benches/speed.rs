@@ -58,7 +58,8 @@ fn main() -> anyhow::Result<()> {
         _ => ("bf16", args.get(1).cloned()),
     };
     let artifact = artifact(name, weights, &shape)?;
-    let options = EngineOptions::default();
+    // Every prompt is computed.
+    let options = EngineOptions { prefix_cache: false, ..EngineOptions::default() };
     let engine_args =
         EngineArgs { threads: Some(THREADS as u32), instruction_set, ..EngineArgs::default() };
     let mut engine = load_engine(&artifact, &engine_args, options, false)?;

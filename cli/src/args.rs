@@ -300,6 +300,12 @@ pub struct HttpArgs {
     /// How the model writes its reasoning: auto, none, qwen3, deepseek-r1, deepseek-v3 or gpt-oss.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub reasoning_parser: server::ParserOption<server::ReasoningFormat>,
+    /// Do not keep KV blocks for later requests that begin with the same tokens.
+    #[arg(long, visible_alias = "disable-prefix-cache")]
+    pub disable_radix_cache: bool,
+    /// Changes nothing: answers always say how many tokens of the prompt were in the prefix cache.
+    #[arg(long)]
+    pub enable_cache_report: bool,
     /// Requests that may wait; more are answered 429.
     #[arg(long, visible_alias = "max-queue", value_name = "N", default_value_t = 1024)]
     pub max_queued_requests: u32,
@@ -317,6 +323,9 @@ pub struct ServeArgs {
     /// The most requests that decode at once [default: the artifact's ceiling].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub max_running_requests: Option<u32>,
+    /// The most tokens in KV memory, rounded down to whole blocks [default: what the artifact has].
+    #[arg(long, value_name = "N")]
+    pub max_total_tokens: Option<u32>,
     /// Repeat the run that was recorded at compile time and refuse to serve if it differs.
     #[arg(long)]
     pub verify: bool,

@@ -18,7 +18,8 @@ use std::{
 
 /// Runs `precast serve`.
 pub(crate) fn serve(precast: &Precast, args: &ServeArgs) -> anyhow::Result<()> {
-    start(precast, &args.artifact, args.max_running_requests, args.verify, &args.http)
+    let limits = (args.max_running_requests, args.max_total_tokens);
+    start(precast, &args.artifact, limits, args.verify, &args.http)
 }
 
 /// Runs `precast run`: compiles into the cache what is not there yet, then serves it.
@@ -29,7 +30,7 @@ pub(crate) fn run(precast: &Precast, args: &RunArgs) -> anyhow::Result<()> {
     } else {
         cached(precast, &args.dir, &args.build)?
     };
-    start(precast, &artifact, None, false, &args.http)
+    start(precast, &artifact, (None, None), false, &args.http)
 }
 
 /// The artifact of a checkpoint, compiled unless the cache holds it.
@@ -64,7 +65,7 @@ fn cached(precast: &Precast, checkpoint: &Path, build: &BuildArgs) -> anyhow::Re
 fn start(
     precast: &Precast,
     path: &Path,
-    max_running_requests: Option<u32>,
+    (max_running_requests, max_total_tokens): (Option<u32>, Option<u32>),
     verify: bool,
     http: &HttpArgs,
 ) -> anyhow::Result<()> {
@@ -80,7 +81,8 @@ fn start(
                 max_running_requests,
                 max_queued_requests: Some(http.max_queued_requests),
                 check_weights: !http.engine.no_checksum,
-                ..EngineOptions::default()
+                prefix_cache: !http.disable_radix_cache,
+                max_total_tokens,
             };
             let mut engine = load_engine(precast, &artifact, &http.engine, options, false)?;
             if verify {

@@ -12,9 +12,12 @@ use runtime::FlushError;
 pub(crate) async fn flush_cache(
     State(AppState(app)): State<AppState>,
 ) -> Result<Response, GenerateError> {
-    match app.engine.flush_cache() {
+    // The engine answers between two steps.
+    let flushed = tokio::task::spawn_blocking(move || app.engine.flush_cache()).await;
+    let flushed = flushed.unwrap_or(Err(FlushError::Stopped));
+    match flushed {
         Ok(flushed) => {
-            Ok(format!("Cache flushed: {} blocks were dropped.\n", flushed.blocks).into_response())
+            Ok(format!("Cache flushed: {} blocks were freed.\n", flushed.blocks).into_response())
         }
         Err(e @ FlushError::Busy { .. }) => {
             Ok((StatusCode::BAD_REQUEST, format!("Cache not flushed: {e}.\n")).into_response())

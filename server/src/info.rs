@@ -9,7 +9,7 @@ use crate::{
     params::{GENERATE_NAMES, Params},
 };
 use axum::{Json, extract::State};
-use runtime::{LogprobOptions, Stats};
+use runtime::{LogprobOptions, PrefixCaching, Stats};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -104,6 +104,9 @@ pub(crate) struct ServerInfoBody {
     device: String,
     context_length: usize,
     max_total_num_tokens: u64,
+    disable_radix_cache: bool,
+    /// Whether KV blocks are shared, and why not.
+    prefix_cache: String,
     max_req_input_len: usize,
     max_running_requests: u64,
     max_queued_requests: u64,
@@ -159,7 +162,9 @@ pub(crate) async fn server_info(State(AppState(app)): State<AppState>) -> Json<S
         uptime_seconds: app.started.elapsed().as_secs_f64(),
         device: app.engine.device_name(),
         context_length: context,
-        max_total_num_tokens: info.kv_tokens,
+        max_total_num_tokens: stats.total_blocks * stats.block_tokens,
+        disable_radix_cache: stats.prefix_cache != PrefixCaching::On,
+        prefix_cache: stats.prefix_cache.to_string(),
         max_req_input_len: context.saturating_sub(1),
         max_running_requests: stats.max_running_requests,
         max_queued_requests: stats.max_queued_requests,
@@ -178,7 +183,7 @@ fn internal_state(app: &App, stats: Stats) -> InternalState {
         memory_usage: MemoryUsage {
             weight: gigabytes(info.weights_bytes),
             kvcache: gigabytes(info.state_bytes),
-            token_capacity: info.kv_tokens,
+            token_capacity: stats.total_blocks * stats.block_tokens,
             graph: gigabytes(info.arena_bytes),
         },
         buckets: stats

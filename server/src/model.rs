@@ -86,8 +86,6 @@ pub struct ModelInfo {
     pub max_context: usize,
     /// Ids that end a sequence.
     pub eos_token_ids: Vec<u32>,
-    /// Tokens that fit into the KV memory.
-    pub kv_tokens: u64,
     /// Bytes of packed weights.
     pub weights_bytes: u64,
     /// Bytes of KV blocks and hidden states.
@@ -157,7 +155,6 @@ impl Model {
             vocab_size: model.vocab_size,
             max_context: model.max_context as usize,
             eos_token_ids: model.eos_token_ids.clone(),
-            kv_tokens: u64::from(manifest.kv.blocks) * u64::from(manifest.kv.block_tokens),
             weights_bytes: manifest.memory.weights_bytes,
             state_bytes: manifest.memory.state_bytes,
             arena_bytes: manifest.memory.arena_bytes,

@@ -44,8 +44,16 @@ impl TokenSink for Output {
 /// # Panics
 /// When the artifact does not load.
 pub fn load(artifact: &Artifact, threads: u32) -> Engine<HostDevice> {
-    let args = cli::EngineArgs { threads: Some(threads), ..Default::default() };
     let options = EngineOptions { max_running_requests: Some(64), ..Default::default() };
+    load_with(artifact, threads, options)
+}
+
+/// [`load`] with options.
+///
+/// # Panics
+/// When the artifact does not load.
+pub fn load_with(artifact: &Artifact, threads: u32, options: EngineOptions) -> Engine<HostDevice> {
+    let args = cli::EngineArgs { threads: Some(threads), ..Default::default() };
     cli::load_engine(artifact, &args, options, false).expect("the artifact loads")
 }
 

@@ -57,7 +57,8 @@ pub(crate) fn selfcheck(precast: &Precast, args: &SelfcheckArgs) -> anyhow::Resu
     let buckets = match &args.against {
         Some(other) => {
             let other = Artifact::open(other)?;
-            let options = EngineOptions::default;
+            // Every batch size computes its prompts.
+            let options = || EngineOptions { prefix_cache: false, ..EngineOptions::default() };
             let mut ours = load_engine(precast, &artifact, &args.engine, options(), false)?;
             let plain = EngineArgs::default();
             let mut theirs = load_engine(precast, &other, &plain, options(), false)?;

@@ -29,7 +29,6 @@ fn family(name: &str) -> Family {
         vocab_size: 512,
         max_context: 64,
         eos_token_ids: Vec::new(),
-        kv_tokens: 0,
         weights_bytes: 0,
         state_bytes: 0,
         arena_bytes: 0,

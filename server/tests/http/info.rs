@@ -48,6 +48,8 @@ async fn model_and_server_describe_themselves() {
         assert_eq!(info["device"], "scripted");
         assert_eq!(info["max_total_num_tokens"], 128);
         assert_eq!(info["max_req_input_len"], 255);
+        assert_eq!(info["disable_radix_cache"], true);
+        assert_eq!(info["prefix_cache"], "off: disabled");
         let state = &info["internal_states"][0];
         assert_eq!(state["memory_usage"]["weight"], 1.0);
         assert_eq!(state.get("avg_spec_accept_length"), None);

@@ -33,7 +33,6 @@ pub(crate) fn model() -> Model {
         vocab_size: 512,
         max_context: MAX_CONTEXT,
         eos_token_ids: vec![480, 478],
-        kv_tokens: 128,
         weights_bytes: 1 << 30,
         state_bytes: 1 << 29,
         arena_bytes: 1 << 20,

@@ -35,7 +35,6 @@ fn serving(family: &str, options: ServerOptions, answer: &str) -> (Router, Arc<S
         vocab_size: 512,
         max_context: 4096,
         eos_token_ids: Vec::new(),
-        kv_tokens: 4096,
         weights_bytes: 0,
         state_bytes: 0,
         arena_bytes: 0,
