@@ -1,6 +1,6 @@
 //! The command line as data.
 
-use crate::target;
+use crate::{operation::OperationArgs, target};
 use clap::{
     ArgAction, Args, Parser, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
@@ -287,9 +287,6 @@ pub struct HttpArgs {
     /// Port to listen on; 0 picks a free one.
     #[arg(long, default_value_t = 8000)]
     pub port: u16,
-    /// Key that clients must send as `Authorization: Bearer KEY`.
-    #[arg(long, value_name = "KEY")]
-    pub api_key: Option<String>,
     /// Model name in answers [default: the checkpoint's].
     #[arg(long, value_name = "NAME")]
     pub served_model_name: Option<String>,
@@ -312,6 +309,9 @@ pub struct HttpArgs {
     /// How the engine runs.
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// How the server is operated.
+    #[command(flatten)]
+    pub operation: OperationArgs,
 }
 
 /// Options of `serve`.

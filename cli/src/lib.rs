@@ -13,6 +13,7 @@ mod generate;
 mod inspect;
 mod log;
 mod matches;
+mod operation;
 mod opt;
 mod precast;
 mod program;

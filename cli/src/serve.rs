@@ -100,15 +100,14 @@ fn start(
         model.name(),
         started.elapsed().as_secs_f64() * 1e3
     );
-    let options = server::ServerOptions {
+    let options = http.operation.apply(server::ServerOptions {
         host: http.host.clone(),
         port: http.port,
-        api_key: http.api_key.clone(),
         served_model_name: http.served_model_name.clone(),
         tool_call_parser: http.tool_call_parser,
         reasoning_parser: http.reasoning_parser,
         ..Default::default()
-    };
+    });
     server::serve_blocking(Arc::new(engine), model, options)?;
     Ok(())
 }

@@ -187,7 +187,7 @@ impl<D: Device> Engine<D> {
         let chunk = replayer.max_chunk();
         let max_running = capacity::max_running(manifest, blocks, max_running, context, chunk)?;
         let vocab_size = manifest.model.vocab_size;
-        let counters = Counters { buckets, ..Counters::default() };
+        let counters = Counters::new(buckets, max_running);
         counters.free_blocks.store(blocks.into(), Relaxed);
         counters.free_window_blocks.store(window_blocks.into(), Relaxed);
         counters.free_slots.store(slots.into(), Relaxed);
@@ -270,6 +270,7 @@ impl<D: Device> Engine<D> {
     /// further.
     pub fn step(&mut self) -> Result<StepOutcome, DeviceError> {
         let start = Instant::now();
+        self.shared.counters.begin_step(start);
         self.drop_closed();
         self.start_waiting();
         let outcome = match self.scheduler.next() {
@@ -287,6 +288,8 @@ impl<D: Device> Engine<D> {
     fn publish(&mut self, start: Instant) {
         let counters = &self.shared.counters;
         counters.waiting.store(self.scheduler.waiting.len() as u64, Relaxed);
+        let preempted = self.scheduler.waiting.iter().take_while(|s| s.preempted).count();
+        counters.preempted.store(preempted as u64, Relaxed);
         let memories = &self.scheduler.memories;
         let kv = memories.kv();
         counters.free_blocks.store(kv.available() as u64, Relaxed);
@@ -300,6 +303,7 @@ impl<D: Device> Engine<D> {
         let generated = counters.generation_tokens.load(Relaxed);
         let rate = self.throughput.update(now, generated, self.scheduler.is_idle());
         counters.gen_throughput.store(rate.to_bits(), Relaxed);
+        counters.end_step();
         // Last: who sees that nothing runs sees the rest too.
         counters.running.store(self.scheduler.running.len() as u64, Release);
     }

@@ -1,7 +1,7 @@
 //! The engine as other threads see it: a queue in, counters out.
 
 use crate::{
-    FlushError, PrefixCaching, Request, Stats, SubmitError,
+    FlushError, PrefixCaching, Request, StartupReport, Stats, SubmitError,
     limits::{Checked, Limits},
     stats::Counters,
 };
@@ -132,6 +132,7 @@ pub struct EngineHandle {
     shared: Arc<Shared>,
     commands: mpsc::Sender<Command>,
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+    startup: Arc<StartupReport>,
 }
 
 impl EngineHandle {
@@ -139,8 +140,10 @@ impl EngineHandle {
         shared: Arc<Shared>,
         commands: mpsc::Sender<Command>,
         thread: JoinHandle<()>,
+        startup: StartupReport,
     ) -> Self {
-        Self { shared, commands, thread: Arc::new(Mutex::new(Some(thread))) }
+        let thread = Arc::new(Mutex::new(Some(thread)));
+        Self { shared, commands, thread, startup: Arc::new(startup) }
     }
 
     /// Queues a request and returns at once. Its events come through its sink, the last of them
@@ -167,7 +170,18 @@ impl EngineHandle {
         &self.shared.device
     }
 
-    /// A snapshot of the counters. Takes no lock; allocates for [`Stats::buckets`].
+    /// How long the start took.
+    pub fn startup(&self) -> &StartupReport {
+        &self.startup
+    }
+
+    /// How long the present step has taken so far; `None` between steps. Takes no lock and
+    /// allocates nothing, so that a watchdog may ask often.
+    pub fn current_step(&self) -> Option<Duration> {
+        self.shared.counters.current_step()
+    }
+
+    /// A snapshot of the counters. Takes no lock; allocates for the lists in [`Stats`].
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }

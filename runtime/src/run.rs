@@ -24,11 +24,12 @@ where
     pub fn spawn(mut self) -> Result<EngineHandle, EngineError> {
         let (sender, commands) = mpsc::channel();
         let shared = Arc::clone(&self.shared);
+        let startup = self.startup().clone();
         let thread = thread::Builder::new()
             .name("precast-engine".into())
             .spawn(move || self.run_to_end(&commands))
             .map_err(EngineError::Thread)?;
-        Ok(EngineHandle::new(shared, sender, thread))
+        Ok(EngineHandle::new(shared, sender, thread, startup))
     }
 
     /// Runs until told to stop or until something fails, then ends what is left.

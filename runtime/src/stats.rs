@@ -3,9 +3,15 @@
 use artifact::{Manifest, Phase};
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
+
+/// What the beginning of a step is measured from.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// A snapshot of an engine's counters. Totals count from the start of the engine.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +20,8 @@ pub struct Stats {
     pub running: u64,
     /// Requests that wait, preempted ones included.
     pub waiting: u64,
+    /// Those of them that ran before and gave their memory back.
+    pub preempted: u64,
     /// The most requests that run at once.
     pub max_running_requests: u64,
     /// The most requests that wait when as many as possible run.
@@ -62,8 +70,12 @@ pub struct Stats {
     pub constraint_waits_total: u64,
     /// Time that the engine waited for them.
     pub constraint_wait: Duration,
+    /// Decode steps by the sequences they had: the first entry counts those with one.
+    pub decode_batch_sizes: Vec<u64>,
     /// Time of the last step.
     pub last_step: Duration,
+    /// How long the present step has taken so far; `None` between steps.
+    pub current_step: Option<Duration>,
     /// Tokens per second over the last half second or more with work; 0 when idle.
     pub gen_throughput: f64,
     /// One entry for each captured plan, in the order of the manifest.
@@ -143,6 +155,7 @@ impl BucketCounters {
 pub(crate) struct Counters {
     pub(crate) running: AtomicU64,
     pub(crate) waiting: AtomicU64,
+    pub(crate) preempted: AtomicU64,
     pub(crate) free_blocks: AtomicU64,
     pub(crate) cached_blocks: AtomicU64,
     pub(crate) evicted_blocks: AtomicU64,
@@ -160,19 +173,57 @@ pub(crate) struct Counters {
     pub(crate) decode_steps: AtomicU64,
     pub(crate) constraint_waits: AtomicU64,
     pub(crate) constraint_wait_ns: AtomicU64,
+    decode_batch_sizes: Vec<AtomicU64>,
     pub(crate) last_step_ns: AtomicU64,
+    /// Nanoseconds from [`EPOCH`] to the beginning of the present step; 0 between steps.
+    step_began_ns: AtomicU64,
     /// Bits of an `f64`.
     pub(crate) gen_throughput: AtomicU64,
     pub(crate) buckets: Vec<BucketCounters>,
 }
 
 impl Counters {
+    /// Zeroes, for at most `max_running` sequences in a step.
+    pub(crate) fn new(buckets: Vec<BucketCounters>, max_running: u32) -> Self {
+        LazyLock::force(&EPOCH);
+        let decode_batch_sizes = (0..max_running).map(|_| AtomicU64::new(0)).collect();
+        Self { buckets, decode_batch_sizes, ..Self::default() }
+    }
+
+    /// Counts a decode step over `rows` sequences.
+    pub(crate) fn count_decode(&self, rows: usize) {
+        self.decode_steps.fetch_add(1, Relaxed);
+        if let Some(count) = rows.checked_sub(1).and_then(|i| self.decode_batch_sizes.get(i)) {
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A step begins.
+    pub(crate) fn begin_step(&self, now: Instant) {
+        let since = now.duration_since(*EPOCH).as_nanos() as u64;
+        self.step_began_ns.store(since.max(1), Relaxed);
+    }
+
+    /// The step is over.
+    pub(crate) fn end_step(&self) {
+        self.step_began_ns.store(0, Relaxed);
+    }
+
+    /// How long the present step has taken so far; `None` between steps.
+    pub(crate) fn current_step(&self) -> Option<Duration> {
+        match self.step_began_ns.load(Relaxed) {
+            0 => None,
+            began => Some(EPOCH.elapsed().saturating_sub(Duration::from_nanos(began))),
+        }
+    }
+
     /// Everything that changes; the caller fills in the limits.
     pub(crate) fn snapshot(&self) -> Stats {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         Stats {
             running: get(&self.running),
             waiting: get(&self.waiting),
+            preempted: get(&self.preempted),
             free_blocks: get(&self.free_blocks),
             cached_blocks: get(&self.cached_blocks),
             evicted_blocks_total: get(&self.evicted_blocks),
@@ -190,6 +241,8 @@ impl Counters {
             decode_steps_total: get(&self.decode_steps),
             constraint_waits_total: get(&self.constraint_waits),
             constraint_wait: Duration::from_nanos(get(&self.constraint_wait_ns)),
+            decode_batch_sizes: self.decode_batch_sizes.iter().map(get).collect(),
+            current_step: self.current_step(),
             last_step: Duration::from_nanos(get(&self.last_step_ns)),
             gen_throughput: f64::from_bits(get(&self.gen_throughput)),
             buckets: self.buckets.iter().map(BucketCounters::snapshot).collect(),

@@ -123,8 +123,8 @@ impl<D: Device> Engine<D> {
     pub(crate) fn decode_step(&mut self) -> Result<StepOutcome, DeviceError> {
         let preempted = self.scheduler.reserve_decode(&mut self.scratch.batch);
         self.shared.counters.preemptions.fetch_add(preempted, Relaxed);
-        self.shared.counters.decode_steps.fetch_add(1, Relaxed);
         let rows = self.scratch.batch.len();
+        self.shared.counters.count_decode(rows);
         self.scratch.ended.clear();
         let mut done = 0;
         while done < rows {

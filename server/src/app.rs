@@ -1,7 +1,7 @@
 //! What all handlers share.
 
 use crate::{
-    ApiError, Backend, Model, SamplingDefaults, ServerOptions, abort::Requests, metrics::Latencies,
+    ApiError, Backend, Model, SamplingDefaults, ServerOptions, abort::Requests, metrics::Metrics,
     model::GenerationDefaults, parse::Formats, text::Tokenizer,
 };
 use runtime::RequestId;
@@ -25,7 +25,7 @@ pub(crate) struct App {
     pub(crate) options: ServerOptions,
     /// How the model writes tool calls and reasoning.
     pub(crate) formats: Formats,
-    pub(crate) latencies: Latencies,
+    pub(crate) metrics: Metrics,
     pub(crate) requests: Requests,
     /// When the server started, in seconds since 1970.
     pub(crate) started_unix: u64,
@@ -47,7 +47,7 @@ impl AppState {
             model,
             options,
             formats,
-            latencies: Latencies::default(),
+            metrics: Metrics::default(),
             requests: Requests::default(),
             started_unix: unix_seconds(),
             started: Instant::now(),

@@ -9,7 +9,7 @@ use axum::{
 };
 
 /// Paths that orchestration probes without a key, and the page, which asks for it.
-const OPEN_PATHS: [&str; 5] = ["/", "/health", "/health_generate", "/metrics", "/ping"];
+const OPEN_PATHS: [&str; 6] = ["/", "/health", "/health_generate", "/metrics", "/ping", "/ready"];
 
 /// Lets requests with the right key through.
 pub(crate) async fn require_key(

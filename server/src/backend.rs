@@ -1,6 +1,6 @@
 //! What the server needs of an engine.
 
-use runtime::{EngineHandle, FlushError, Flushed, Request, Stats, SubmitError};
+use runtime::{EngineHandle, FlushError, Flushed, Request, StartupReport, Stats, SubmitError};
 use std::time::Duration;
 
 /// An engine that takes requests from any thread. [`EngineHandle`] is the real one; tests have
@@ -13,6 +13,10 @@ pub trait Backend: Send + Sync {
     fn submit(&self, request: Request) -> Result<(), SubmitError>;
     /// A snapshot of the counters.
     fn stats(&self) -> Stats;
+    /// How long the present step has taken so far; `None` between steps.
+    fn current_step(&self) -> Option<Duration>;
+    /// How long the start took.
+    fn startup(&self) -> StartupReport;
     /// Name of the device with what distinguishes its speed, for reports.
     fn device_name(&self) -> String;
     /// The most tokens of prompt and answer together.
@@ -41,6 +45,14 @@ impl Backend for EngineHandle {
 
     fn stats(&self) -> Stats {
         self.stats()
+    }
+
+    fn current_step(&self) -> Option<Duration> {
+        self.current_step()
+    }
+
+    fn startup(&self) -> StartupReport {
+        self.startup().clone()
     }
 
     fn device_name(&self) -> String {

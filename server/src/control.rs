@@ -7,15 +7,23 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runtime::FlushError;
+use std::{sync::Arc, time::Duration};
+
+/// How long a flush waits for the engine's step to end.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `GET` and `POST /flush_cache`.
 pub(crate) async fn flush_cache(
     State(AppState(app)): State<AppState>,
 ) -> Result<Response, GenerateError> {
+    let engine = Arc::clone(&app.engine);
     // The engine answers between two steps.
-    let flushed = tokio::task::spawn_blocking(move || app.engine.flush_cache()).await;
-    let flushed = flushed.unwrap_or(Err(FlushError::Stopped));
-    match flushed {
+    let answer = tokio::task::spawn_blocking(move || engine.flush_cache());
+    let answer = tokio::time::timeout(FLUSH_TIMEOUT, answer).await.map_err(|_| {
+        let seconds = FLUSH_TIMEOUT.as_secs();
+        ApiError::Unavailable(format!("the engine's step did not end within {seconds} seconds"))
+    })?;
+    match answer.map_err(|e| ApiError::Failed(format!("flushing failed: {e}")))? {
         Ok(flushed) => {
             Ok(format!("Cache flushed: {} blocks were freed.\n", flushed.blocks).into_response())
         }
@@ -43,4 +51,10 @@ pub(crate) async fn abort_request(
         return Err(ApiError::field("rid", problem).into());
     }
     Ok(())
+}
+
+/// `/start_profile` and `/stop_profile`.
+pub(crate) async fn no_profile() -> GenerateError {
+    let why = "there is no profiler in the server; `precast bench` and /metrics show times";
+    ApiError::NotOffered(why.into()).into()
 }

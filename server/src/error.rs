@@ -37,6 +37,12 @@ pub(crate) enum ApiError {
         /// The most bytes.
         limit_bytes: usize,
     },
+    /// The body does not come.
+    #[error("the body did not arrive in time")]
+    BodyTimeout,
+    /// The body says that it is something else.
+    #[error("the body must be JSON, found `{0}`; send `content-type: application/json`")]
+    ContentType(String),
     /// No key, or a wrong one.
     #[error("the API key is missing or wrong; send it as `Authorization: Bearer KEY`")]
     Unauthorized,
@@ -76,6 +82,8 @@ impl ApiError {
                 StatusCode::BAD_REQUEST
             }
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::ContentType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NoModel(_) | Self::NoPath(_) => StatusCode::NOT_FOUND,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -91,8 +99,8 @@ impl ApiError {
             StatusCode::UNAUTHORIZED => "AuthenticationError",
             StatusCode::NOT_FOUND => "NotFoundError",
             StatusCode::TOO_MANY_REQUESTS => "RateLimitError",
-            StatusCode::NOT_IMPLEMENTED => "NotImplementedError",
             StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailableError",
+            StatusCode::NOT_IMPLEMENTED => "NotImplementedError",
             StatusCode::INTERNAL_SERVER_ERROR => "InternalServerError",
             _ => "BadRequestError",
         }

@@ -1,19 +1,24 @@
 //! A request body, read field by field so that every complaint names its field.
 
-use crate::ApiError;
+use crate::{ApiError, ServerOptions, app::AppState};
 use axum::{
     body::Bytes,
     extract::{DefaultBodyLimit, FromRequest, Request, rejection::BytesRejection},
+    http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-
-/// The longest body.
-pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
+use std::error::Error;
+use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutError};
 
 /// The limit as a layer of the router.
-pub(crate) fn body_limit() -> DefaultBodyLimit {
-    DefaultBodyLimit::max(MAX_BODY_BYTES)
+pub(crate) fn body_limit(options: &ServerOptions) -> DefaultBodyLimit {
+    DefaultBodyLimit::max(options.max_body_bytes)
+}
+
+/// Ends the wait for a body that does not come.
+pub(crate) fn body_timeout(options: &ServerOptions) -> RequestBodyTimeoutLayer {
+    RequestBodyTimeoutLayer::new(options.stall_timeout)
 }
 
 /// A JSON object. A field that is `null` counts as absent; fields nobody asks for are ignored.
@@ -24,20 +29,39 @@ pub(crate) struct Fields {
     path: String,
 }
 
-impl<S: Send + Sync> FromRequest<S> for Fields {
+impl FromRequest<AppState> for Fields {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        check_content_type(request.headers())?;
         let bytes = Bytes::from_request(request, state).await.map_err(|e| match e {
             BytesRejection::FailedToBufferBody(e)
-                if e.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE =>
+                if e.status() == StatusCode::PAYLOAD_TOO_LARGE =>
             {
-                ApiError::TooLarge { limit_bytes: MAX_BODY_BYTES }
+                ApiError::TooLarge { limit_bytes: state.0.options.max_body_bytes }
             }
+            e if is_timeout(&e) => ApiError::BodyTimeout,
             other => ApiError::Body(other.body_text()),
         })?;
         Self::parse(&bytes)
     }
+}
+
+/// Refuses what cannot be JSON. What clients send that do not think of it, such as `curl -d`, may be.
+fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(found) = headers.get(CONTENT_TYPE) else { return Ok(()) };
+    let found = String::from_utf8_lossy(found.as_bytes()).to_ascii_lowercase();
+    let kind = found.split(';').next().unwrap_or_default().trim();
+    let thoughtless =
+        ["", "text/plain", "application/x-www-form-urlencoded", "application/octet-stream"];
+    if kind.ends_with("json") || thoughtless.contains(&kind) {
+        return Ok(());
+    }
+    Err(ApiError::ContentType(kind.chars().take(64).collect()))
+}
+
+fn is_timeout(e: &(dyn Error + 'static)) -> bool {
+    e.is::<TimeoutError>() || e.source().is_some_and(is_timeout)
 }
 
 impl Fields {

@@ -3,6 +3,7 @@
 use crate::{
     ApiError,
     abort::Registration,
+    access::Record,
     app::App,
     params::Params,
     sink::{ChannelSink, Incoming},
@@ -99,6 +100,7 @@ pub(crate) struct Generation {
     ready: VecDeque<Step>,
     live: usize,
     arrival: Instant,
+    record: Option<Arc<Record>>,
     _registration: Registration,
 }
 
@@ -145,6 +147,7 @@ impl Generation {
             ready: VecDeque::new(),
             live,
             arrival,
+            record: Record::current(),
             _registration: registration,
         })
     }
@@ -191,7 +194,12 @@ impl Generation {
             TokenEvent::Prompt { logprobs } => step.prompt_logprobs = Some(logprobs),
             TokenEvent::Token { token, logprob, cached_tokens, finish } => {
                 choice.counts.cached_tokens = cached_tokens;
-                self.app.latencies.token(self.arrival, &mut choice.last_token);
+                if choice.last_token.is_none()
+                    && let Some(record) = &self.record
+                {
+                    record.first_token();
+                }
+                self.app.metrics.token(self.arrival, &mut choice.last_token);
                 if choice.is_prompt_only {
                     step.end = finish.map(|_| End::Length);
                 } else {
@@ -216,11 +224,13 @@ impl Generation {
         choice.is_done = true;
         choice.wanted.store(false, Relaxed);
         self.live -= 1;
-        if matches!(step.end, Some(End::StopText(_))) {
-            self.app.latencies.count_stop_text();
+        if let (Some(record), Some(end)) = (&self.record, &step.end) {
+            record.end(end);
         }
-        let cached_tokens = choice.counts.cached_tokens;
-        self.app.latencies.end(self.arrival.elapsed(), cached_tokens);
+        if matches!(step.end, Some(End::StopText(_))) {
+            self.app.metrics.count_stop_text();
+        }
+        self.app.metrics.end(self.arrival.elapsed());
     }
 
     fn end_all(&mut self, end: &End) {
@@ -232,6 +242,19 @@ impl Generation {
                 self.ready.push_back(step);
             }
         }
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        let Some(record) = &self.record else { return };
+        let mut all = Counts::default();
+        for Choice { counts, .. } in &self.choices {
+            all.prompt_tokens += counts.prompt_tokens;
+            all.completion_tokens += counts.completion_tokens;
+            all.cached_tokens += counts.cached_tokens;
+        }
+        record.close(all, self.live == 0);
     }
 }
 

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// How long a probe waits for a token.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Weights do not change while the server runs.
+const WEIGHT_VERSION: &str = "default";
 
 /// `GET /health`: whether requests are taken.
 pub(crate) async fn health(State(AppState(app)): State<AppState>) -> Result<(), ApiError> {
@@ -56,6 +58,11 @@ pub(crate) async fn version() -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
 }
 
+/// `GET /weight_version`.
+pub(crate) async fn weight_version() -> Json<Value> {
+    Json(json!({ "weight_version": WEIGHT_VERSION }))
+}
+
 /// What `/model_info` says.
 #[derive(Serialize)]
 pub(crate) struct ModelInfoBody {
@@ -78,7 +85,7 @@ pub(crate) async fn model_info(State(AppState(app)): State<AppState>) -> Json<Mo
         tokenizer_path: info.path.clone(),
         is_generation: true,
         preferred_sampling_params: None,
-        weight_version: "default",
+        weight_version: WEIGHT_VERSION,
         has_image_understanding: false,
         has_audio_understanding: false,
         model_type: info.model_type.clone(),

@@ -7,15 +7,18 @@
 #![forbid(unsafe_code)]
 
 mod abort;
+mod access;
 mod app;
 mod auth;
 mod backend;
 mod control;
+mod cors;
 mod error;
 mod fields;
 mod generate;
 mod generation;
 mod info;
+mod load;
 mod metrics;
 mod model;
 mod openai;
@@ -35,9 +38,9 @@ mod tokenize;
 pub use app::AppState;
 pub use backend::Backend;
 pub use model::{GenerationDefaults, Model, ModelError, ModelFiles, ModelInfo};
-pub use options::{SamplingDefaults, ServerOptions};
+pub use options::{LogRequests, SamplingDefaults, ServerOptions};
 pub use parse::{ParserOption, ReasoningFormat, ToolFormat, UnknownParser};
-pub use router::router;
+pub use router::{Route, router, routes};
 pub use serve::{ServeError, listen, serve, serve_blocking};
 
 pub(crate) use error::ApiError;

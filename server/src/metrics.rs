@@ -1,7 +1,8 @@
-//! `GET /metrics`, in Prometheus' text format.
+//! `GET /metrics`, in Prometheus' text format. `docs/metrics.md` lists what is there.
 
-mod exposition;
-mod histogram;
+mod engine;
+mod page;
+mod process;
 
 use crate::app::{App, AppState};
 use axum::{
@@ -9,9 +10,8 @@ use axum::{
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
-use exposition::Exposition;
-use histogram::Histogram;
-use runtime::Stats;
+use page::Page;
+use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, TextEncoder};
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
@@ -31,41 +31,58 @@ const REQUEST_BOUNDS: &[f64] = &[
     200.0, 400.0,
 ];
 
-/// Times of responses, as this server sees them.
-pub(crate) struct Latencies {
+/// What this server counts itself; the engine's counters are read when somebody asks.
+pub(crate) struct Metrics {
     first_token: Histogram,
     token_gap: Histogram,
     request: Histogram,
     stop_texts: AtomicU64,
-    cached_tokens: AtomicU64,
+    responses: IntCounterVec,
 }
 
-impl Default for Latencies {
+impl Default for Metrics {
     fn default() -> Self {
+        let seconds = |name: &str, help: &str, bounds: &[f64]| {
+            let opts = HistogramOpts::new(name, help).buckets(bounds.to_vec());
+            Histogram::with_opts(opts).expect("the bounds ascend")
+        };
+        let responses = Opts::new("precast:http_responses_total", "Responses by path and status.");
         Self {
-            first_token: Histogram::new(FIRST_TOKEN_BOUNDS),
-            token_gap: Histogram::new(TOKEN_GAP_BOUNDS),
-            request: Histogram::new(REQUEST_BOUNDS),
+            first_token: seconds(
+                "sglang:time_to_first_token_seconds",
+                "From request to first token.",
+                FIRST_TOKEN_BOUNDS,
+            ),
+            token_gap: seconds(
+                "sglang:inter_token_latency_seconds",
+                "Between two tokens of an answer.",
+                TOKEN_GAP_BOUNDS,
+            ),
+            request: seconds(
+                "sglang:e2e_request_latency_seconds",
+                "From request to last token.",
+                REQUEST_BOUNDS,
+            ),
             stop_texts: AtomicU64::new(0),
-            cached_tokens: AtomicU64::new(0),
+            responses: IntCounterVec::new(responses, &["path", "status"])
+                .expect("the name is well formed"),
         }
     }
 }
 
-impl Latencies {
+impl Metrics {
     /// A token came now; `last` is when the one before it did.
     pub(crate) fn token(&self, arrival: Instant, last: &mut Option<Instant>) {
         let now = Instant::now();
         match last.replace(now) {
-            None => self.first_token.observe(now - arrival),
-            Some(before) => self.token_gap.observe(now - before),
+            None => self.first_token.observe((now - arrival).as_secs_f64()),
+            Some(before) => self.token_gap.observe((now - before).as_secs_f64()),
         }
     }
 
     /// An answer is complete.
-    pub(crate) fn end(&self, latency: Duration, cached_tokens: usize) {
-        self.request.observe(latency);
-        self.cached_tokens.fetch_add(cached_tokens as u64, Relaxed);
+    pub(crate) fn end(&self, latency: Duration) {
+        self.request.observe(latency.as_secs_f64());
     }
 
     /// An answer ended at a stop string. The engine, which does not know those, counts it as
@@ -73,103 +90,29 @@ impl Latencies {
     pub(crate) fn count_stop_text(&self) {
         self.stop_texts.fetch_add(1, Relaxed);
     }
+
+    /// A response begins. `path` is one of the router's, so that labels stay few.
+    pub(crate) fn count_response(&self, path: &str, status: u16) {
+        self.responses.with_label_values(&[path, &status.to_string()]).inc();
+    }
 }
 
 /// `GET /metrics`.
 pub(crate) async fn metrics(State(AppState(app)): State<AppState>) -> Response {
-    let text = expose(&app, &app.engine.stats());
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], expose(&app)).into_response()
 }
 
-fn expose(app: &App, stats: &Stats) -> String {
-    let mut out = Exposition::new(&app.model.name);
-    let used = stats.total_blocks.saturating_sub(stats.free_blocks);
-    let usage = used as f64 / stats.total_blocks.max(1) as f64;
-    out.gauge("sglang:num_running_reqs", "Requests that are computed.", stats.running as f64);
-    out.gauge("vllm:num_requests_running", "Requests that are computed.", stats.running as f64);
-    out.gauge("sglang:num_queue_reqs", "Requests that wait.", stats.waiting as f64);
-    out.gauge("vllm:num_requests_waiting", "Requests that wait.", stats.waiting as f64);
-    out.gauge("sglang:token_usage", "Used share of the KV memory.", usage);
-    out.gauge("vllm:kv_cache_usage_perc", "Used share of the KV memory.", usage);
-    let used_tokens = (used * stats.block_tokens) as f64;
-    out.gauge("sglang:num_used_tokens", "Tokens of used KV blocks.", used_tokens);
-    let throughput = stats.gen_throughput;
-    out.gauge("sglang:gen_throughput", "Generated tokens per second.", throughput);
-    counters(&mut out, app, stats);
-    latencies(&mut out, &app.latencies);
-    buckets(&mut out, stats);
-    out.finish()
-}
-
-fn counters(out: &mut Exposition, app: &App, stats: &Stats) {
-    // Answers that ended at a stop string were aborted in the engine's eyes only.
-    let stop_texts = app.latencies.stop_texts.load(Relaxed).min(stats.requests_aborted_total);
-    let aborted = stats.requests_aborted_total - stop_texts;
-    let finished = stats.requests_finished_total + stop_texts;
-    let cached = app.latencies.cached_tokens.load(Relaxed);
-    for (names, help, value) in [
-        (
-            &["sglang:prompt_tokens_total", "vllm:prompt_tokens_total"][..],
-            "Prompt tokens of admitted requests.",
-            stats.prompt_tokens_total,
-        ),
-        (
-            &["sglang:generation_tokens_total", "vllm:generation_tokens_total"],
-            "Generated tokens.",
-            stats.generation_tokens_total,
-        ),
-        (&["sglang:cached_tokens_total"], "Prompt tokens taken from a cache.", cached),
-        (&["sglang:num_requests_total"], "Requests that have ended.", finished + aborted),
-        (&["vllm:request_success_total"], "Requests that ended with an answer.", finished),
-        (
-            &["sglang:num_aborted_requests_total"],
-            "Requests whose client left or that could not be served.",
-            aborted,
-        ),
-        (
-            &["sglang:num_retractions_total", "vllm:num_preemptions_total"],
-            "Requests that gave their KV blocks back and were computed again.",
-            stats.preemptions_total,
-        ),
-        (
-            &["precast:requests_rejected_total"],
-            "Requests refused because the queue was full.",
-            stats.requests_rejected_total,
-        ),
-        (&["precast:prefill_steps_total"], "Prefill chunks computed.", stats.prefill_steps_total),
-        (&["precast:decode_steps_total"], "Decode steps computed.", stats.decode_steps_total),
-    ] {
-        for name in names {
-            out.counter(name, help, value);
-        }
+fn expose(app: &App) -> Vec<u8> {
+    let mut page = Page::new(&app.model.name);
+    let own = &app.metrics;
+    engine::expose(&mut page, &app.engine.stats(), own.stop_texts.load(Relaxed));
+    engine::expose_startup(&mut page, &app.engine.startup());
+    process::expose(&mut page);
+    for histogram in [&own.first_token, &own.token_gap, &own.request] {
+        page.add(histogram.clone());
     }
-}
-
-fn latencies(out: &mut Exposition, latencies: &Latencies) {
-    for (suffix, help, histogram) in [
-        ("time_to_first_token_seconds", "From request to first token.", &latencies.first_token),
-        ("inter_token_latency_seconds", "Between two tokens.", &latencies.token_gap),
-        ("e2e_request_latency_seconds", "From request to last token.", &latencies.request),
-    ] {
-        let snapshot = histogram.snapshot();
-        out.histogram(&format!("sglang:{suffix}"), help, &snapshot);
-        out.histogram(&format!("vllm:{suffix}"), help, &snapshot);
-    }
-}
-
-fn buckets(out: &mut Exposition, stats: &Stats) {
-    let labels: Vec<String> = stats
-        .buckets
-        .iter()
-        .map(|bucket| {
-            let (phase, rows, context) = (bucket.phase, bucket.rows, bucket.context_tokens);
-            format!("phase=\"{phase}\",bucket=\"{rows}\",context=\"{context}\"")
-        })
-        .collect();
-    let replays = || stats.buckets.iter().map(|bucket| bucket.replays);
-    let padded = || stats.buckets.iter().map(|bucket| bucket.padded_rows);
-    let help = "Replays of a captured graph.";
-    out.labelled_counter("precast:graph_replays_total", help, labels.iter().zip(replays()));
-    let help = "Rows of those replays that were padding.";
-    out.labelled_counter("precast:graph_padded_rows_total", help, labels.iter().zip(padded()));
+    page.add(own.responses.clone());
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&page.finish(), &mut text).expect("writing to memory cannot fail");
+    text
 }

@@ -16,6 +16,18 @@ pub enum SamplingDefaults {
     OpenAi,
 }
 
+/// Which requests get a line in the log when they end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogRequests {
+    /// None.
+    None,
+    /// Those that were refused, failed or abandoned.
+    Errors,
+    /// All; probes at the level for debugging.
+    #[default]
+    All,
+}
+
 /// How the server is run.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -37,6 +49,22 @@ pub struct ServerOptions {
     pub reasoning_parser: ParserOption<ReasoningFormat>,
     /// How long running requests may take to finish after a signal to stop.
     pub drain_timeout: Duration,
+    /// Origins whose pages may call, `*` for all; browsers keep others out.
+    pub cors_allow_origins: Vec<String>,
+    /// The longest request body in bytes.
+    pub max_body_bytes: usize,
+    /// The most connections; further ones wait to be accepted.
+    pub max_connections: NonZeroUsize,
+    /// How long a connection may take to send the head of a request, and how long it may be idle
+    /// between two.
+    pub header_timeout: Duration,
+    /// How long a connection may make no progress while it sends a body or is to take an answer.
+    pub stall_timeout: Duration,
+    /// How long a step of the engine may take before the server says that it is stuck; `None` waits
+    /// for ever.
+    pub watchdog_timeout: Option<Duration>,
+    /// Which requests get a line in the log.
+    pub log_requests: LogRequests,
     /// Threads that serve connections.
     pub worker_threads: NonZeroUsize,
 }
@@ -53,6 +81,13 @@ impl Default for ServerOptions {
             tool_call_parser: ParserOption::Auto,
             reasoning_parser: ParserOption::Auto,
             drain_timeout: Duration::from_secs(30),
+            cors_allow_origins: Vec::new(),
+            max_body_bytes: 64 << 20,
+            max_connections: const { NonZeroUsize::new(4096).expect("not 0") },
+            header_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(60),
+            watchdog_timeout: Some(Duration::from_secs(300)),
+            log_requests: LogRequests::All,
             worker_threads: NonZeroUsize::MIN,
         }
     }

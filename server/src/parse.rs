@@ -24,7 +24,7 @@ mod tests;
 
 pub(crate) use detect::Formats;
 pub use detect::{ParserOption, ReasoningFormat, ToolFormat, UnknownParser};
-pub(crate) use endpoints::routes;
+pub(crate) use endpoints::{parse_function_call, separate_reasoning};
 pub(crate) use event::Event;
 pub(crate) use message::{Call, Message};
 pub(crate) use think::Opening;

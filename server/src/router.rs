@@ -2,55 +2,126 @@
 
 use crate::{
     ApiError,
+    access::record,
     app::AppState,
     auth::require_key,
-    control::{abort_request, flush_cache},
-    fields::body_limit,
+    control::{abort_request, flush_cache, no_profile},
+    cors,
+    fields::{body_limit, body_timeout},
     generate::generate,
-    info::{health, health_generate, model_info, ping, server_info, version},
+    info::{health, health_generate, model_info, ping, server_info, version, weight_version},
+    load::{load, loads},
     metrics::metrics,
     openai::{self, chat_completions, completions, model, models},
     page::page,
-    parse,
+    parse::{parse_function_call, separate_reasoning},
     tokenize::{detokenize, tokenize},
 };
 use axum::{
     Router,
+    handler::Handler,
     http::Uri,
     middleware::from_fn_with_state,
-    routing::{get, post},
+    routing::{self, MethodRouter},
 };
+
+/// A route and its method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// Path, with parameters in braces.
+    pub path: &'static str,
+    /// Method in capitals.
+    pub method: &'static str,
+}
+
+/// A router that remembers what it routes.
+#[derive(Default)]
+struct Routes {
+    router: Router<AppState>,
+    listed: Vec<Route>,
+}
+
+impl Routes {
+    fn get<T: 'static>(self, path: &'static str, handler: impl Handler<T, AppState>) -> Self {
+        self.add("GET", path, routing::get(handler))
+    }
+
+    fn post<T: 'static>(self, path: &'static str, handler: impl Handler<T, AppState>) -> Self {
+        self.add("POST", path, routing::post(handler))
+    }
+
+    fn put<T: 'static>(self, path: &'static str, handler: impl Handler<T, AppState>) -> Self {
+        self.add("PUT", path, routing::put(handler))
+    }
+
+    fn add(
+        mut self,
+        method: &'static str,
+        path: &'static str,
+        handler: MethodRouter<AppState>,
+    ) -> Self {
+        self.listed.push(Route { path, method });
+        Self { router: self.router.route(path, handler), ..self }
+    }
+}
+
+fn all() -> Routes {
+    Routes::default()
+        .get("/", page)
+        .post("/v1/chat/completions", chat_completions)
+        .post("/v1/completions", completions)
+        .get("/v1/models", models)
+        .get("/v1/models/{*id}", model)
+        .post("/generate", generate)
+        .put("/generate", generate)
+        .get("/health", health)
+        .get("/ready", health)
+        .get("/health_generate", health_generate)
+        .get("/ping", ping)
+        .get("/version", version)
+        .get("/weight_version", weight_version)
+        .get("/model_info", model_info)
+        .get("/get_model_info", model_info)
+        .get("/server_info", server_info)
+        .get("/get_server_info", server_info)
+        .get("/get_load", load)
+        .get("/v1/loads", loads)
+        .get("/flush_cache", flush_cache)
+        .post("/flush_cache", flush_cache)
+        .post("/abort_request", abort_request)
+        .get("/start_profile", no_profile)
+        .post("/start_profile", no_profile)
+        .get("/stop_profile", no_profile)
+        .post("/stop_profile", no_profile)
+        .get("/metrics", metrics)
+        .post("/tokenize", tokenize)
+        .post("/v1/tokenize", tokenize)
+        .post("/detokenize", detokenize)
+        .post("/v1/detokenize", detokenize)
+        .post("/parse_function_call", parse_function_call)
+        .post("/separate_reasoning", separate_reasoning)
+}
+
+/// Every route, sorted. `/openapi.json` describes the same.
+pub fn routes() -> Vec<Route> {
+    let mut listed = all().listed;
+    listed.sort();
+    listed
+}
 
 /// All endpoints.
 pub fn router(state: AppState) -> Router {
-    Router::new()
-        .route("/", get(page))
-        .route("/v1/chat/completions", post(chat_completions))
-        .route("/v1/completions", post(completions))
-        .route("/v1/models", get(models))
-        .route("/v1/models/{*id}", get(model))
-        .route("/generate", post(generate).put(generate))
-        .route("/health", get(health))
-        .route("/health_generate", get(health_generate))
-        .route("/ping", get(ping))
-        .route("/version", get(version))
-        .route("/model_info", get(model_info))
-        .route("/get_model_info", get(model_info))
-        .route("/server_info", get(server_info))
-        .route("/get_server_info", get(server_info))
-        .route("/flush_cache", get(flush_cache).post(flush_cache))
-        .route("/abort_request", post(abort_request))
-        .route("/metrics", get(metrics))
-        .route("/tokenize", post(tokenize))
-        .route("/v1/tokenize", post(tokenize))
-        .route("/detokenize", post(detokenize))
-        .route("/v1/detokenize", post(detokenize))
-        .merge(parse::routes())
+    let options = &state.0.options;
+    all()
+        .router
         .merge(openai::not_offered())
         .fallback(no_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(body_limit())
+        .layer(body_limit(options))
+        .layer(body_timeout(options))
         .layer(from_fn_with_state(state.clone(), require_key))
+        .layer(cors::layer(options))
+        .layer(from_fn_with_state(state.clone(), record))
         .with_state(state)
 }
 

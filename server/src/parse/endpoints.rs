@@ -6,19 +6,14 @@ use crate::{
     app::{App, AppState},
     fields::Fields,
 };
-use axum::{Json, Router, extract::State, routing::post};
+use axum::{Json, extract::State};
 use serde::Serialize;
 use serde_json::Value;
 use std::{str::FromStr, sync::Arc};
 
-pub(crate) fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/parse_function_call", post(parse_function_call))
-        .route("/separate_reasoning", post(separate_reasoning))
-}
-
+/// What `/parse_function_call` says.
 #[derive(Serialize)]
-struct ParsedCalls {
+pub(crate) struct ParsedCalls {
     normal_text: String,
     calls: Vec<ParsedCall>,
 }
@@ -32,7 +27,7 @@ struct ParsedCall {
 }
 
 /// `POST /parse_function_call`.
-async fn parse_function_call(
+pub(crate) async fn parse_function_call(
     State(AppState(app)): State<AppState>,
     mut fields: Fields,
 ) -> Result<Json<ParsedCalls>, ApiError> {
@@ -55,14 +50,15 @@ async fn parse_function_call(
     Ok(Json(ParsedCalls { normal_text: message.content, calls: calls.collect() }))
 }
 
+/// What `/separate_reasoning` says.
 #[derive(Serialize)]
-struct Separated {
+pub(crate) struct Separated {
     reasoning_text: String,
     text: String,
 }
 
 /// `POST /separate_reasoning`.
-async fn separate_reasoning(
+pub(crate) async fn separate_reasoning(
     State(AppState(app)): State<AppState>,
     mut fields: Fields,
 ) -> Result<Json<Separated>, ApiError> {

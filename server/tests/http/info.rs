@@ -1,4 +1,4 @@
-use crate::support::{get, ok, saying};
+use crate::support::{get, saying};
 use axum::http::StatusCode;
 use serde_json::json;
 
@@ -20,14 +20,14 @@ async fn the_model_is_listed() {
 #[tokio::test]
 async fn probes_answer() {
     let (app, engine) = saying("a");
-    for path in ["/health", "/ping", "/version"] {
+    for path in ["/health", "/ready", "/ping", "/version"] {
         assert_eq!(get(&app, path).await.status, StatusCode::OK, "{path}");
     }
     assert!(engine.seen.lock().unwrap().is_empty());
     assert_eq!(get(&app, "/health_generate").await.status, StatusCode::OK);
     assert_eq!(engine.last_seen().max_tokens, 1);
     engine.stopped.store(true, std::sync::atomic::Ordering::SeqCst);
-    for path in ["/health", "/health_generate"] {
+    for path in ["/health", "/ready", "/health_generate"] {
         assert_eq!(get(&app, path).await.status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
     }
 }
@@ -58,23 +58,26 @@ async fn model_and_server_describe_themselves() {
 }
 
 #[tokio::test]
-async fn metrics_are_in_prometheus_format() {
-    let (app, _) = saying("abc");
-    ok(&app, "/v1/completions", json!({"prompt": "Hi"})).await;
-    let page = get(&app, "/metrics").await;
-    assert!(page.headers["content-type"].to_str().unwrap().starts_with("text/plain"));
-    for line in page.text.lines() {
-        let is_comment = line.starts_with("# HELP ") || line.starts_with("# TYPE ");
-        let value = line.rsplit_once(' ').map(|(_, value)| value.parse::<f64>());
-        assert!(is_comment || value.is_some_and(|v| v.is_ok()), "{line}");
-    }
-    for sample in [
-        "sglang:num_running_reqs{model_name=\"tiny\"} 0",
-        "vllm:kv_cache_usage_perc{model_name=\"tiny\"} 0.25",
-        "sglang:time_to_first_token_seconds_count{model_name=\"tiny\"} 1",
-        "sglang:inter_token_latency_seconds_count{model_name=\"tiny\"} 3",
-        "vllm:e2e_request_latency_seconds_bucket{model_name=\"tiny\",le=\"+Inf\"} 1",
-    ] {
-        assert!(page.text.contains(sample), "{sample} is not in {}", page.text);
+async fn load_is_told_as_routers_read_it() {
+    let (app, _) = saying("a");
+    let load = get(&app, "/get_load").await.json();
+    let expected = json!([{"dp_rank": 0, "num_reqs": 3, "num_waiting_reqs": 3, "num_tokens": 32}]);
+    assert_eq!(load, expected);
+    let loads = get(&app, "/v1/loads").await.json();
+    assert_eq!(loads["accelerator"], "scripted");
+    let rank = &loads["loads"][0];
+    assert_eq!((&rank["token_usage"], &rank["num_waiting_reqs"]), (&json!(0.25), &json!(3)));
+    assert_eq!(rank["queues"], json!({"waiting": 2, "retracted": 1}));
+}
+
+#[tokio::test]
+async fn what_there_is_not_says_so() {
+    let (app, _) = saying("a");
+    let weights = get(&app, "/weight_version").await.json();
+    assert_eq!(weights, json!({"weight_version": "default"}));
+    for path in ["/start_profile", "/stop_profile"] {
+        let answer = get(&app, path).await;
+        assert_eq!(answer.status, StatusCode::NOT_IMPLEMENTED);
+        assert!(answer.text.contains("no profiler"), "{}", answer.text);
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod access;
 mod chat;
 mod completions;
 mod control;
@@ -9,6 +10,7 @@ mod errors;
 mod generate;
 mod info;
 mod live;
+mod metrics;
 mod page;
 mod scripted;
 mod support;

@@ -1,9 +1,10 @@
 //! An engine that answers with what the test says, at once or when told.
 
+use artifact::Phase;
 use precast_server::Backend;
 use runtime::{
-    Finish, FlushError, Flushed, LogprobOptions, Request, Sampling, Stats, SubmitError, TokenEvent,
-    TokenLogprob,
+    BucketStats, Finish, FlushError, Flushed, LogprobOptions, Request, Sampling, StartupReport,
+    Stats, SubmitError, TokenEvent, TokenLogprob,
 };
 use std::{
     sync::{
@@ -140,7 +141,32 @@ impl Backend for Scripted {
     }
 
     fn stats(&self) -> Stats {
-        Stats { total_blocks: 8, free_blocks: 6, block_tokens: 16, ..Stats::default() }
+        let bucket = BucketStats {
+            phase: Phase::Decode,
+            rows: 4,
+            context_tokens: 64,
+            replays: 7,
+            padded_rows: 5,
+        };
+        Stats {
+            waiting: 3,
+            preempted: 1,
+            max_running_requests: 4,
+            total_blocks: 8,
+            free_blocks: 6,
+            block_tokens: 16,
+            decode_batch_sizes: vec![0, 0, 7, 0],
+            buckets: vec![bucket],
+            ..Stats::default()
+        }
+    }
+
+    fn current_step(&self) -> Option<Duration> {
+        None
+    }
+
+    fn startup(&self) -> StartupReport {
+        StartupReport::default()
     }
 
     fn device_name(&self) -> String {

@@ -20,6 +20,7 @@ const TOKENIZER: &[u8] = include_bytes!("../data/qwen3/tokenizer.json");
 
 /// A tiny Qwen3.
 pub(crate) fn model() -> Model {
+    crate::access::install_log();
     let files = ModelFiles {
         tokenizer: TOKENIZER,
         tokenizer_config: Some(include_bytes!("../data/qwen3/tokenizer_config.json")),
