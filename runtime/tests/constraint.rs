@@ -23,11 +23,14 @@ enum Next {
 
 struct Ruled {
     rule: Rule,
-    taken: Arc<Mutex<Vec<u32>>>,
+    taken: Taken,
     bits: Vec<u32>,
 }
 
-fn ruled(rule: Rule) -> (Option<Box<dyn Constraint>>, Arc<Mutex<Vec<u32>>>) {
+/// The tokens that a constraint was told of.
+type Taken = Arc<Mutex<Vec<u32>>>;
+
+fn ruled(rule: Rule) -> (Option<Box<dyn Constraint>>, Taken) {
     let taken = Arc::new(Mutex::new(Vec::new()));
     (Some(Box::new(Ruled { rule, taken: Arc::clone(&taken), bits: vec![0; 8] })), taken)
 }

@@ -114,7 +114,7 @@ impl Record {
                 End::Failed(why) => ("error", Some(why.clone())),
             };
             facts.finish = Some(finish);
-            facts.error = facts.error.take().or(error);
+            facts.error = facts.error.take().or(error.map(|error| error.to_string()));
         });
     }
 

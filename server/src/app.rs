@@ -1,8 +1,8 @@
 //! What all handlers share.
 
 use crate::{
-    ApiError, Backend, Model, SamplingDefaults, ServerOptions, abort::Requests, metrics::Metrics,
-    model::GenerationDefaults, parse::Formats, text::Tokenizer,
+    ApiError, Backend, Model, SamplingDefaults, ServerOptions, abort::Requests, grammar::Grammars,
+    metrics::Metrics, model::GenerationDefaults, parse::Formats, text::Tokenizer,
 };
 use runtime::RequestId;
 use std::{
@@ -27,6 +27,7 @@ pub(crate) struct App {
     pub(crate) formats: Formats,
     pub(crate) metrics: Metrics,
     pub(crate) requests: Requests,
+    pub(crate) grammars: Grammars,
     /// When the server started, in seconds since 1970.
     pub(crate) started_unix: u64,
     pub(crate) started: Instant,
@@ -42,6 +43,11 @@ impl AppState {
             model.name.clone_from(name);
         }
         let formats = Formats::new(options.tool_call_parser, options.reasoning_parser, &model);
+        let grammars = Grammars::new(
+            Arc::clone(&model.tokenizer),
+            model.info.vocab_size,
+            model.info.eos_token_ids.clone(),
+        );
         Self(Arc::new(App {
             engine,
             model,
@@ -49,6 +55,7 @@ impl AppState {
             formats,
             metrics: Metrics::default(),
             requests: Requests::default(),
+            grammars,
             started_unix: unix_seconds(),
             started: Instant::now(),
             draining: AtomicBool::new(false),

@@ -25,7 +25,7 @@ pub(crate) async fn generate(
     let request = GenerateRequest::take(fields?)?;
     let (names, jobs, shapes) = request.jobs(&app).await?;
     let count = jobs.len();
-    let generation = Generation::start(&app, jobs)?;
+    let generation = Generation::start(&app, jobs).await?;
     let chunks = shapes.into_iter().zip(names).map(|(shape, name)| Chunk::new(name, shape));
     let mut chunks: Vec<Chunk> = chunks.collect();
     let is_list = request.prompts.is_list || count > 1;

@@ -9,7 +9,7 @@ use crate::{
     sink::{ChannelSink, Incoming},
     text::{Detokenizer, StopMatcher},
 };
-use runtime::{Finish, LogprobOptions, Request, TokenEvent, TokenLogprob};
+use runtime::{Constraint, Finish, LogprobOptions, Request, TokenEvent, TokenLogprob};
 use serde::Serialize;
 use std::{
     collections::VecDeque,
@@ -45,8 +45,8 @@ pub(crate) enum End {
     Length,
     /// Somebody asked to end it.
     Cancelled,
-    /// The engine gave up.
-    Failed(String),
+    /// It cannot be answered.
+    Failed(ApiError),
 }
 
 /// What stopped a choice: a token id or a string.
@@ -111,6 +111,8 @@ struct Choice {
     min_tokens: usize,
     /// No token was asked for; the engine makes one nevertheless.
     is_prompt_only: bool,
+    /// The field that asks for a grammar.
+    grammar_field: Option<String>,
     counts: Counts,
     last_token: Option<Instant>,
     is_done: bool,
@@ -121,20 +123,26 @@ impl Generation {
     ///
     /// # Errors
     /// Whatever is wrong with the first job that is not taken; none runs then.
-    pub(crate) fn start(app: &Arc<App>, jobs: Vec<Job>) -> Result<Self, ApiError> {
+    pub(crate) async fn start(app: &Arc<App>, jobs: Vec<Job>) -> Result<Self, ApiError> {
         app.check_ready()?;
         let arrival = Instant::now();
+        let mut constraints = Vec::with_capacity(jobs.len());
+        for job in &jobs {
+            constraints.push(job.constraint(app).await?);
+        }
+        app.check_ready()?;
         let (sender, events) = mpsc::unbounded_channel();
         let names = jobs.iter().map(|job| job.name.clone()).collect();
         let registration = app.requests.register(names, sender.downgrade());
         let mut choices = Vec::with_capacity(jobs.len());
         let mut requests = Vec::with_capacity(jobs.len());
-        for (index, job) in jobs.into_iter().enumerate() {
+        for ((index, job), constraint) in jobs.into_iter().enumerate().zip(constraints) {
             let max_tokens = job.max_tokens(app)?;
             let wanted = Arc::new(AtomicBool::new(true));
             let sink = ChannelSink::new(index, sender.clone(), Arc::clone(&wanted));
             choices.push(Choice::new(app, &job, wanted, max_tokens == 0));
-            requests.push(job.request(app, max_tokens.max(1), arrival, sink));
+            let request = job.request(app, max_tokens.max(1), arrival, sink);
+            requests.push(Request { constraint, ..request });
         }
         for request in requests {
             app.engine.submit(request)?;
@@ -164,7 +172,10 @@ impl Generation {
             match self.events.recv().await {
                 Some(Incoming::Event(choice, event)) => self.take(choice, event),
                 Some(Incoming::Cancelled) => self.end_all(&End::Cancelled),
-                None => self.end_all(&End::Failed("the engine has stopped".into())),
+                None => {
+                    let why = "the engine has stopped";
+                    self.end_all(&End::Failed(ApiError::Failed(why.into())));
+                }
             }
         }
     }
@@ -210,7 +221,14 @@ impl Generation {
             }
             TokenEvent::Ended { finish } => {
                 choice.release(&mut step.text);
-                step.end.get_or_insert(finish.into());
+                let end = match (finish, &choice.grammar_field) {
+                    // What the client asked for cannot be had, although it was accepted.
+                    (Finish::Constraint(why), Some(field)) => {
+                        End::Failed(ApiError::field(field, format!("failed: {why}")))
+                    }
+                    (finish, _) => finish.into(),
+                };
+                step.end.get_or_insert(end);
             }
         }
         if step.end.is_some() {
@@ -290,6 +308,13 @@ impl Job {
         }
     }
 
+    /// What restricts the answer, if anything does.
+    async fn constraint(&self, app: &App) -> Result<Option<Box<dyn Constraint>>, ApiError> {
+        let Some(grammar) = &self.params.grammar else { return Ok(None) };
+        let compiled = app.grammars.compile(grammar).await?;
+        Ok(Some(compiled.constraint(self.params.ignore_eos)))
+    }
+
     fn request(self, app: &App, max_tokens: usize, arrival: Instant, sink: ChannelSink) -> Request {
         Request {
             id: app.next_request_id(),
@@ -317,6 +342,7 @@ impl Choice {
             wanted,
             min_tokens: job.params.min_tokens,
             is_prompt_only,
+            grammar_field: job.params.grammar.as_ref().map(|g| g.field().to_owned()),
             counts: Counts { prompt_tokens: job.prompt.len(), ..Counts::default() },
             last_token: None,
             is_done: false,
@@ -359,7 +385,7 @@ impl From<Finish> for End {
             Finish::Stop { token } => Self::StopToken(token),
             Finish::Length => Self::Length,
             Finish::Complete => Self::Complete,
-            Finish::Abort(why) | Finish::Constraint(why) => Self::Failed(why),
+            Finish::Abort(why) | Finish::Constraint(why) => Self::Failed(ApiError::Failed(why)),
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn health_generate(State(AppState(app)): State<AppState>) -> Re
         default_max_tokens: None,
         logprobs: LogprobOptions::default(),
     };
-    let mut generation = Generation::start(&app, vec![job])?;
+    let mut generation = Generation::start(&app, vec![job]).await?;
     match tokio::time::timeout(PROBE_TIMEOUT, generation.next()).await {
         Ok(Some(step)) if matches!(step.end, Some(End::Failed(_))) => {
             Err(ApiError::Unavailable("the engine gave up on the probe".into()))

@@ -17,6 +17,7 @@ mod error;
 mod fields;
 mod generate;
 mod generation;
+mod grammar;
 mod info;
 mod load;
 mod metrics;

@@ -1,6 +1,7 @@
 //! `GET /metrics`, in Prometheus' text format. `docs/metrics.md` lists what is there.
 
 mod engine;
+mod grammar;
 mod page;
 mod process;
 
@@ -105,7 +106,9 @@ pub(crate) async fn metrics(State(AppState(app)): State<AppState>) -> Response {
 fn expose(app: &App) -> Vec<u8> {
     let mut page = Page::new(&app.model.name);
     let own = &app.metrics;
-    engine::expose(&mut page, &app.engine.stats(), own.stop_texts.load(Relaxed));
+    let stats = app.engine.stats();
+    engine::expose(&mut page, &stats, own.stop_texts.load(Relaxed));
+    grammar::expose(&mut page, &stats, &app.grammars.mask_times);
     engine::expose_startup(&mut page, &app.engine.startup());
     process::expose(&mut page);
     for histogram in [&own.first_token, &own.token_gap, &own.request] {

@@ -18,10 +18,6 @@ pub(crate) use not_offered::not_offered;
 
 /// Fields of features that this build does not have.
 const UNSUPPORTED: &[&str] = &[
-    "regex",
-    "ebnf",
-    "json_schema",
-    "structural_tag",
     "stop_regex",
     "no_stop_trim",
     "lora_path",

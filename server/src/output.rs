@@ -64,7 +64,7 @@ pub(crate) async fn collect_with(
         output.logprobs.extend(step.logprob);
         output.prompt_logprobs.extend(step.prompt_logprobs.into_iter().flatten());
         match step.end {
-            Some(End::Failed(why)) => return Err(ApiError::Failed(why)),
+            Some(End::Failed(error)) => return Err(error),
             Some(end) => {
                 output.end = end;
                 output.counts = generation.counts(step.choice);

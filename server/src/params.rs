@@ -1,6 +1,11 @@
 //! Sampling and length parameters, the same for every endpoint but for a few names.
 
-use crate::{ApiError, fields::Fields, model::GenerationDefaults};
+use crate::{
+    ApiError,
+    fields::Fields,
+    grammar::{self, Grammar},
+    model::GenerationDefaults,
+};
 use runtime::Sampling;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
@@ -28,6 +33,8 @@ pub(crate) struct Params {
     pub(crate) skip_special_tokens: bool,
     /// Special tokens that are in the text even so.
     pub(crate) shown_tokens: Arc<[u32]>,
+    /// What the answers must be texts of.
+    pub(crate) grammar: Option<Grammar>,
     /// Answers to each prompt.
     pub(crate) n: usize,
     /// Where a complaint about the length points.
@@ -92,6 +99,7 @@ impl Params {
             ignore_eos: fields.get_or("ignore_eos", false)?,
             skip_special_tokens: fields.get_or("skip_special_tokens", true)?,
             shown_tokens: Arc::default(),
+            grammar: grammar::take(fields)?,
             n,
             max_tokens_field,
         })

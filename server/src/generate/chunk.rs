@@ -37,19 +37,19 @@ pub(super) struct Chunk {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum FinishReason<'a> {
+enum FinishReason {
     Length { length: usize },
     Stop { matched: Option<Matched> },
-    Abort { message: &'a str },
+    Abort { message: String },
 }
 
-impl<'a> FinishReason<'a> {
-    fn new(end: &'a End, counts: Counts) -> Self {
+impl FinishReason {
+    fn new(end: &End, counts: Counts) -> Self {
         match (Matched::of(end), end) {
             (Some(matched), _) => Self::Stop { matched: Some(matched) },
             (None, End::Complete) => Self::Stop { matched: None },
-            (None, End::Failed(message)) => Self::Abort { message },
-            (None, End::Cancelled) => Self::Abort { message: "the request was aborted" },
+            (None, End::Failed(error)) => Self::Abort { message: error.to_string() },
+            (None, End::Cancelled) => Self::Abort { message: "the request was aborted".into() },
             (None, _) => Self::Length { length: counts.completion_tokens },
         }
     }

@@ -33,8 +33,7 @@ const UNSUPPORTED: &[&str] = &[
 ];
 
 /// The same, within `sampling_params`.
-const UNSUPPORTED_PARAMS: &[&str] =
-    &["json_schema", "regex", "ebnf", "structural_tag", "stop_regex", "no_stop_trim"];
+const UNSUPPORTED_PARAMS: &[&str] = &["stop_regex", "no_stop_trim"];
 
 /// What the client asks for. Lists have one entry for each prompt.
 pub(super) struct GenerateRequest {

@@ -2,7 +2,6 @@
 
 use super::chunk::Chunk;
 use crate::{
-    ApiError,
     app::App,
     generation::{End, Generation, Step},
     sse::{ChunkWriter, Events},
@@ -25,8 +24,8 @@ impl GenerateWriter {
 
 impl ChunkWriter for GenerateWriter {
     fn step(&mut self, generation: &Generation, step: Step, is_due: bool, out: &mut Events) {
-        if let Some(End::Failed(why)) = step.end {
-            out.push(&ApiError::Failed(why).generate_body());
+        if let Some(End::Failed(error)) = step.end {
+            out.push(&error.generate_body());
             return;
         }
         let tokenizer = &self.app.model.tokenizer;

@@ -48,7 +48,7 @@ pub(crate) async fn chat_completions(
         default_max_tokens: None,
         logprobs,
     });
-    let generation = Generation::start(&app, jobs.collect())?;
+    let generation = Generation::start(&app, jobs.collect()).await?;
     let reading = Reading {
         tools: app.formats.tools,
         reasoning: app.formats.reasoning,

@@ -1,10 +1,6 @@
 //! What a client of `/v1/chat/completions` asks for.
 
-use super::{
-    UNSUPPORTED,
-    completions::{refuse_response_format, stream_usage},
-    types::StreamUsage,
-};
+use super::{UNSUPPORTED, completions::stream_usage, types::StreamUsage};
 use crate::{
     ApiError,
     app::App,
@@ -40,7 +36,6 @@ pub(super) struct ChatRequest {
 impl ChatRequest {
     pub(super) fn take(mut fields: Fields, app: &App) -> Result<Self, ApiError> {
         fields.refuse(UNSUPPORTED)?;
-        refuse_response_format(&mut fields)?;
         let mut params = Params::take(&mut fields, &CHAT_NAMES, &app.sampling_defaults())?;
         params.shown_tokens = Arc::clone(&app.formats.shown_tokens);
         let logprobs: bool = fields.get_or("logprobs", false)?;

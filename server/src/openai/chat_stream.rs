@@ -9,7 +9,6 @@ use super::{
     types::{ChatChunkChoice, Delta, Envelope, FunctionCall, StreamUsage, ToolCall, Usage},
 };
 use crate::{
-    ApiError,
     app::App,
     generation::{End, Generation, Matched, Step},
     parse::Event,
@@ -69,8 +68,8 @@ impl ChatWriter {
 
 impl ChunkWriter for ChatWriter {
     fn step(&mut self, generation: &Generation, step: Step, is_due: bool, out: &mut Events) {
-        if let Some(End::Failed(why)) = step.end {
-            out.push(&FailedChunk { error: ApiError::Failed(why).openai_body() });
+        if let Some(End::Failed(error)) = step.end {
+            out.push(&FailedChunk { error: error.openai_body() });
             return;
         }
         let counts = generation.counts(step.choice);

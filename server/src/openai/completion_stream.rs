@@ -6,7 +6,6 @@ use super::{
     types::{CompletionChoice, Envelope, StreamUsage, Usage, finish_reason},
 };
 use crate::{
-    ApiError,
     app::App,
     generation::{End, Generation, Matched, Step},
     sse::{ChunkWriter, Events},
@@ -56,8 +55,8 @@ impl CompletionWriter {
 
 impl ChunkWriter for CompletionWriter {
     fn step(&mut self, generation: &Generation, step: Step, is_due: bool, out: &mut Events) {
-        if let Some(End::Failed(why)) = step.end {
-            out.push(&FailedChunk { error: ApiError::Failed(why).openai_body() });
+        if let Some(End::Failed(error)) = step.end {
+            out.push(&FailedChunk { error: error.openai_body() });
             return;
         }
         let pending = &mut self.choices[step.choice];

@@ -73,7 +73,6 @@ impl CompletionRequest {
     fn take(mut fields: Fields, app: &App) -> Result<Self, ApiError> {
         fields.refuse(UNSUPPORTED)?;
         fields.refuse(&["suffix"])?;
-        refuse_response_format(&mut fields)?;
         let prompt = fields.take("prompt").ok_or_else(|| {
             ApiError::field("prompt", "is missing; give a text or a list of token ids")
         })?;
@@ -133,15 +132,6 @@ impl CompletionRequest {
     }
 }
 
-/// Only text can be asked for.
-pub(super) fn refuse_response_format(fields: &mut Fields) -> Result<(), ApiError> {
-    let Some(mut format) = fields.object("response_format")? else { return Ok(()) };
-    match format.get::<String>("type")?.as_deref() {
-        None | Some("text") => Ok(()),
-        Some(_) => Err(ApiError::Unsupported("response_format".into())),
-    }
-}
-
 /// `POST /v1/completions`.
 pub(crate) async fn completions(
     State(AppState(app)): State<AppState>,
@@ -151,7 +141,7 @@ pub(crate) async fn completions(
     let header = Header::new(&app, "cmpl", request.id.clone(), request.model.clone());
     let jobs = request.jobs(&app, &header.id).await?;
     let count = jobs.len();
-    let generation = Generation::start(&app, jobs)?;
+    let generation = Generation::start(&app, jobs).await?;
     let echoes = request.echoes(&app);
     if request.stream {
         let interval = app.options.stream_interval.get();

@@ -93,6 +93,31 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
+    /// What each id below `vocab_size` adds to a text, in bytes; nothing for ids that are not there
+    /// or whose text depends on what is before it.
+    pub(crate) fn token_texts(&self, vocab_size: u32) -> Vec<Vec<u8>> {
+        if self.byte_level {
+            return (0..vocab_size).map(|id| self.token_bytes(id).unwrap_or_default()).collect();
+        }
+        // Decoders treat the beginning of a text differently, so each token is put behind a letter.
+        let is_letter = |id: &u32| {
+            let text = self.decode(&[*id], false);
+            text.len() == 1 && text.as_bytes()[0].is_ascii_alphabetic()
+        };
+        let Some(letter) = (0..vocab_size).find(is_letter) else {
+            return vec![Vec::new(); vocab_size as usize];
+        };
+        let before = self.decode(&[letter], false);
+        let text = |id: u32| {
+            if let Some(byte) = self.inner.id_to_token(id).as_deref().and_then(fallback_byte) {
+                return vec![byte];
+            }
+            let text = self.decode(&[letter, id], false);
+            text.strip_prefix(&before).unwrap_or_default().as_bytes().to_vec()
+        };
+        (0..vocab_size).map(text).collect()
+    }
+
     /// Whether `id` is left out when special tokens are skipped.
     pub(crate) fn is_special(&self, id: u32) -> bool {
         let added = self.inner.get_added_vocabulary();
@@ -116,6 +141,12 @@ fn parse(json: &[u8]) -> tokenizers::Result<tokenizers::Tokenizer> {
         Ok(tokenizer) => Ok(tokenizer.into()),
         Err(_) => tokenizers::Tokenizer::from_bytes(json),
     }
+}
+
+/// The byte that a token such as `<0x0A>` stands for.
+fn fallback_byte(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
 }
 
 /// The byte that a character of a byte-level vocabulary stands for. Printable bytes stand for

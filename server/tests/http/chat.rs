@@ -150,10 +150,10 @@ async fn what_cannot_be_done_is_refused_by_name() {
         ),
         (json!({"messages": user("x"), "tool_choice": "required"}), "tool_choice"),
         (
-            json!({"messages": user("x"), "response_format": {"type": "json_object"}}),
-            "response_format",
+            json!({"messages": user("x"), "response_format": {"type": "yaml"}}),
+            "response_format.type",
         ),
-        (json!({"messages": user("x"), "regex": "a+"}), "regex"),
+        (json!({"messages": user("x"), "regex": "(a"}), "regex"),
         (json!({"messages": user("x"), "lora_path": "l"}), "lora_path"),
         (json!({"messages": user("x"), "top_logprobs": 1}), "top_logprobs"),
         (json!({"messages": user("x"), "max_tokens": 1000}), "max_tokens"),

@@ -188,7 +188,7 @@ async fn errors_have_their_own_shape_and_name_the_field() {
             "sampling_params.temperature",
         ),
         (json!({"text": "a", "sampling_params": {"top_p": 0}}), "sampling_params.top_p"),
-        (json!({"text": "a", "sampling_params": {"regex": "x"}}), "sampling_params.regex"),
+        (json!({"text": "a", "sampling_params": {"regex": "(x"}}), "sampling_params.regex"),
         (
             json!({"text": "a", "sampling_params": {"max_new_tokens": 500}}),
             "sampling_params.max_new_tokens",
