@@ -29,6 +29,11 @@ pub(crate) fn encode(plan: &Plan) -> Vec<u8> {
     bytes
 }
 
+/// Bytes of the file of `plan`.
+pub fn plan_bytes(plan: &Plan) -> u64 {
+    encode(plan).len() as u64
+}
+
 /// Reads the fixed-width prefix by hand, so that a file of any version gets a clear answer.
 pub(crate) fn decode(path: &Path, bytes: &[u8]) -> Result<Plan, ArtifactError> {
     let (prefix, body) =

@@ -16,7 +16,7 @@ mod write;
 
 pub use check::{PlanError, check_plan};
 pub use checksum::{Checksum, Hasher, checksum};
-pub use codec::FORMAT_VERSION;
+pub use codec::{FORMAT_VERSION, plan_bytes};
 pub use error::ArtifactError;
 pub use manifest::{
     Bucket, BuildTarget, ChoiceEntry, ExtensionEntry, FileEntry, Kv, Manifest, Memory, Model,

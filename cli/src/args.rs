@@ -1,6 +1,11 @@
 //! The command line as data.
 
-use crate::{operation::OperationArgs, target};
+use crate::{
+    from_sglang::FromSglangArgs,
+    graph_bs::{AutoArgs, GraphBs},
+    operation::OperationArgs,
+    target,
+};
 use clap::{
     ArgAction, Args, Parser, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
@@ -64,21 +69,31 @@ pub enum Command {
     /// What this machine has to serve on an Ascend NPU, and what that means.
     #[command(after_help = "Example:\n  precast doctor --device ascend")]
     Doctor(DoctorArgs),
+    /// A launch line of SGLang as commands of precast, with a note for each of its flags and
+    /// environment variables.
+    #[command(
+        after_help = "Example:\n  precast from-sglang -- python -m sglang.launch_server --model-path demo --port 8000"
+    )]
+    FromSglang(FromSglangArgs),
 }
 
 /// What an artifact is compiled for; also the options of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct BuildArgs {
-    /// Decode batch sizes to compile; the most requests that run at once is always one of them.
+    /// Decode batch sizes to compile, or `auto`; the most requests that run at once is always one of
+    /// them.
     #[arg(
         long,
         visible_alias = "cuda-graph-bs",
+        action = ArgAction::Set,
         num_args = 1..,
         value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=4096),
-        default_values_t = [1, 2, 4, 8]
+        default_values = ["1", "2", "4", "8"]
     )]
-    pub graph_bs: Vec<u32>,
+    pub graph_bs: Vec<GraphBs>,
+    /// How `--graph-bs auto` chooses.
+    #[command(flatten)]
+    pub auto: AutoArgs,
     /// The most requests that decode at once [default: the largest batch size].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub max_running_requests: Option<u32>,
@@ -521,7 +536,7 @@ fn fraction(text: &str) -> Result<f64, String> {
     if f > 0.0 && f <= 1.0 { Ok(f) } else { Err("must be above 0 and at most 1".into()) }
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((i, 'K' | 'k')) => (&text[..i], 1u64 << 10),
         Some((i, 'M' | 'm')) => (&text[..i], 1 << 20),
@@ -562,7 +577,7 @@ mod tests {
         for flag in ["--graph-bs", "--cuda-graph-bs"] {
             let cli = cli(&format!("x compile --model m {flag} 8 16 24")).unwrap();
             let Command::Compile(args) = cli.command else { panic!("{cli:?}") };
-            assert_eq!(args.build.graph_bs, [8, 16, 24]);
+            assert_eq!(args.build.graph_bs, [8, 16, 24].map(GraphBs::Size));
         }
     }
 
@@ -572,6 +587,12 @@ mod tests {
         let cli = cli("x compile --model m --max-run 4 --max-running-requests 6").unwrap();
         let Command::Compile(args) = cli.command else { panic!("{cli:?}") };
         assert_eq!(args.build.max_running_requests, Some(6));
+        let Command::Compile(args) =
+            self::cli("x compile --model m --graph-bs 4 8 --graph-bs 1 2").unwrap().command
+        else {
+            panic!()
+        };
+        assert_eq!(args.build.graph_bs, [1, 2].map(GraphBs::Size));
     }
 
     #[test]
@@ -610,6 +631,8 @@ mod tests {
     fn bad_values_are_refused() {
         for line in [
             "x compile --model m --graph-bs 0",
+            "x compile --model m --graph-bs automatic",
+            "x compile --model m --graph-bs auto --graph-bs-limit 0",
             "x compile --model m --mem-fraction 1.5",
             "x compile --model m --kv-blocks 0",
             "x compile --model m --max-context 0",

@@ -3,14 +3,14 @@
 use crate::{
     Precast,
     args::{BuildArgs, CompileArgs, DTypeArg},
-    matches,
+    graph_bs, matches,
     recorded::record,
     report::{self, bytes_text},
     target::HostTarget,
 };
 use anyhow::{Context, bail};
 use artifact::{Manifest, Model};
-use compiler::{KvBudget, Options, Prepared};
+use compiler::{KvBudget, Options, Prepared, StepWork};
 use ir::DType;
 use models::{BuildOptions, Checkpoint, Precision, Published};
 use std::{
@@ -127,7 +127,16 @@ fn prepare(
         quantize_activations: args.build.quantize_activations,
     };
     let module = models::build(checkpoint, &build);
-    let options = options(precast, &args.build, &model, args.dump_ir, target.memory(memory))?;
+    let mut options = options(precast, &args.build, &model, args.dump_ir, target.memory(memory))?;
+    if graph_bs::listed(&args.build)?.is_none() {
+        let facts = facts(&module, &model, &target, precast, &args.build, &options)?;
+        let choice = graph_bs::choose(&args.build.auto, &mut options, facts)?;
+        if args.dry_run {
+            write!(std::io::stdout(), "{choice}")?;
+        } else {
+            tracing::info!("--graph-bs auto chose {:?}", choice.sizes);
+        }
+    }
     let prepared = compiler::prepare(module, &model, target.as_target(precast), &options)?;
     if args.explain_passes {
         write!(std::io::stdout(), "{}", prepared.report)?;
@@ -140,6 +149,48 @@ fn prepare(
         );
     }
     Ok((model, prepared))
+}
+
+/// What the choice of batch sizes goes by.
+fn facts(
+    module: &ir::Module,
+    model: &Model,
+    target: &HostTarget,
+    precast: &Precast,
+    build: &BuildArgs,
+    options: &Options,
+) -> anyhow::Result<graph_bs::Facts> {
+    /// Tokens of a sequence where nothing is said of them.
+    const CONTEXT: u32 = 2048;
+    let context = compiler::Context {
+        tokens: options.max_context.unwrap_or(model.max_context).min(CONTEXT),
+        window: model.sliding_window,
+        block_tokens: target.kv_block_tokens() as u32,
+    };
+    let as_target = target.as_target(precast);
+    let budget = as_target.streams().budget;
+    let size = if budget.is_some() || build.auto.graph_bs_memory.is_some() {
+        // Planning for the ceiling alone tells what each further size takes.
+        let ceiling = options.max_running_requests.into_iter().collect();
+        let trial = Options { graph_bs: ceiling, ..options.clone() };
+        let trial = compiler::prepare(module.clone(), model, as_target, &trial)?;
+        let cost = trial.size_cost(as_target);
+        let room = budget.zip(trial.queues).zip(cost.queues);
+        let room = room.map(|((budget, all), each)| {
+            let more = |budget: u64, all: u64, each: u64| (budget - all) / each.max(1);
+            let streams = more(budget.streams, all.streams, each.streams);
+            1 + streams.min(more(budget.events, all.events, each.events))
+        });
+        Some((cost, room))
+    } else {
+        None
+    };
+    Ok(graph_bs::Facts {
+        work: StepWork::of(module, context, options.quantize.map(|q| q.bits)),
+        rates: target.rates(),
+        context: context.tokens,
+        size,
+    })
 }
 
 fn target(build: &BuildArgs) -> HostTarget {
@@ -268,7 +319,7 @@ fn options(
     }
     config.insert("quantize_activations".to_owned(), build.quantize_activations.into());
     Ok(Options {
-        graph_bs: build.graph_bs.clone(),
+        graph_bs: graph_bs::listed(build)?.unwrap_or_default(),
         max_running_requests: build.max_running_requests,
         prefill_chunks: build.prefill_chunks.clone(),
         context_tiers: build.context_tiers.clone(),

@@ -2,7 +2,7 @@
 
 use crate::{
     args::InspectArgs,
-    program,
+    graph_bs, program,
     report::{self, bytes_text},
 };
 use anyhow::Context;
@@ -92,6 +92,9 @@ fn summary(out: &mut impl Write, m: &Manifest, plans: &[Plan]) -> io::Result<()>
     for b in &m.buckets {
         let kept = if b.kept { "" } else { " (dropped)" };
         writeln!(out, "  {:<8} {:>6}{kept}  {}", b.phase, b.rows, b.reason)?;
+    }
+    if let Some(choice) = graph_bs::Choice::of(m) {
+        write!(out, "{choice}")?;
     }
     writeln!(out, "plans")?;
     let width = m.plans.iter().map(|p| p.file.path.len()).max().unwrap_or(0);

@@ -9,7 +9,9 @@ mod device;
 mod doctor;
 mod engine;
 mod extension;
+mod from_sglang;
 mod generate;
+mod graph_bs;
 mod inspect;
 mod log;
 mod matches;
@@ -26,6 +28,8 @@ mod target;
 pub use args::{Cli, Command, CompileArgs, EngineArgs, MatchFloor, ServeArgs, parse};
 pub use device::{HostDevice, HostGraph};
 pub use extension::{Extension, ExtensionError};
+pub use from_sglang::{FromSglangArgs, NoLaunchLine};
+pub use graph_bs::{AutoArgs, GraphBs};
 pub use precast::{Builder, Precast};
 
 use artifact::{Artifact, Manifest};

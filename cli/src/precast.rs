@@ -4,6 +4,7 @@ use crate::{
     args::Command,
     compile, doctor,
     extension::{Extension, ExtensionError},
+    from_sglang::{self, NoLaunchLine},
     generate, inspect, log, opt, selfcheck, serve,
 };
 use anyhow::bail;
@@ -81,7 +82,7 @@ impl Precast {
             Err(error) if log::is_closed_pipe(&error) => ExitCode::SUCCESS,
             Err(error) => {
                 log::failure(&error);
-                ExitCode::FAILURE
+                if error.is::<NoLaunchLine>() { ExitCode::from(2) } else { ExitCode::FAILURE }
             }
         }
     }
@@ -100,6 +101,7 @@ impl Precast {
             Command::Selfcheck(args) => selfcheck::selfcheck(self, &args),
             Command::Opt(args) => opt::opt(self, &args),
             Command::Doctor(args) => doctor::doctor(&args),
+            Command::FromSglang(args) => from_sglang::from_sglang(&args),
         }
     }
 

@@ -6,6 +6,7 @@ use crate::{
     cache, compile,
     device::HostDevice,
     engine::load_engine,
+    graph_bs,
     recorded::check_recorded,
 };
 use artifact::Artifact;
@@ -36,7 +37,8 @@ pub(crate) fn run(precast: &Precast, args: &RunArgs) -> anyhow::Result<()> {
 /// The artifact of a checkpoint, compiled unless the cache holds it.
 fn cached(precast: &Precast, checkpoint: &Path, build: &BuildArgs) -> anyhow::Result<PathBuf> {
     compile::check_checkpoint(checkpoint)?;
-    let out = cache::location(precast, checkpoint, &format!("{build:?}"))?;
+    let options = format!("{build:?} {}", graph_bs::inputs(build)?);
+    let out = cache::location(precast, checkpoint, &options)?;
     if Artifact::open(&out).is_ok() {
         tracing::info!("{} is compiled already: {}", checkpoint.display(), out.display());
         return Ok(out);

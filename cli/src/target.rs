@@ -7,7 +7,7 @@ use codegen_ascend::{
     target::AscendTarget,
 };
 use codegen_cpu::target::CpuTarget;
-use compiler::Target;
+use compiler::{Rates, Target};
 use ir::DType;
 
 /// A compile target by name.
@@ -86,6 +86,21 @@ impl HostTarget {
             Self::Cpu => here,
             // The driver, the library and captured graphs take some.
             Self::Ascend(target) => here.map(|_| target.chip().memory_bytes / 16 * 15),
+        }
+    }
+
+    /// How fast it is, for the choice of batch sizes: of a chip its figures, of a CPU those of a server
+    /// with a few cores, since the one that will serve is not known.
+    pub(crate) fn rates(&self) -> Rates {
+        match self {
+            Self::Cpu => {
+                Rates { bytes_per_second: 40e9, flops_per_second: 1e12, step_seconds: 50e-6 }
+            }
+            Self::Ascend(target) => Rates {
+                bytes_per_second: target.chip().memory_bytes_per_second as f64,
+                flops_per_second: target.chip().bf16_flops as f64,
+                step_seconds: 1e-3,
+            },
         }
     }
 

@@ -131,6 +131,15 @@ pub struct PlanSummary {
     pub unshared_bytes: u64,
 }
 
+/// What the plans of one decode batch size take beside the memory that all plans share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeCost {
+    /// Bytes of the plans.
+    pub plan_bytes: u64,
+    /// Streams and events of the device that they hold, where those are short.
+    pub queues: Option<QueueUse>,
+}
+
 /// Runs the passes, chooses the sizes and emits every plan. Reads no weight.
 ///
 /// `module` has the functions `@decode`, `@prefill` and `@head` over the symbols `T` (rows of the
@@ -400,6 +409,17 @@ impl Prepared {
     /// The plans as they will be written.
     pub fn emitted(&self) -> impl Iterator<Item = &artifact::Plan> {
         self.emitted.iter().map(|e| &e.plan)
+    }
+
+    /// What the plans of one decode batch size take, for all context lengths together; that of the
+    /// largest.
+    pub fn size_cost(&self, target: &dyn Target) -> SizeCost {
+        let rows = self.buckets.decode.last().copied();
+        let plans = || self.emitted().filter(|p| p.phase == Phase::Decode && Some(p.rows) == rows);
+        SizeCost {
+            plan_bytes: plans().map(artifact::plan_bytes).sum(),
+            queues: target.streams().budget.map(|b| queue_use(plans(), b.steps_per_stream)),
+        }
     }
 
     /// Sources of kernels, and what builds them.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Symbols of the module, see [`crate::prepare`].
 pub(crate) const KV_BLOCKS: &str = "NB";
-const WINDOW_BLOCKS: &str = "NW";
+pub(crate) const WINDOW_BLOCKS: &str = "NW";
 const SEQUENCE_SLOTS: &str = "NS";
 
 /// Memory that does not depend on how many KV blocks there are.
