@@ -14,7 +14,7 @@ fn precast(flags: &[&str]) -> Output {
 }
 
 fn dry_run(flags: &[&str]) -> Output {
-    let model = "tests/configs/qwen3-8b.json";
+    let model = "tests/configs/qwen2.5-0.5b.json";
     let all = ["compile", "--dry-run", "--config-only", "--model", model, "--graph-bs", "auto"];
     precast(&[&all[..], flags].concat())
 }
@@ -47,7 +47,7 @@ fn the_list_ends_at_the_ceiling_and_keeps_the_limits() {
     let many = ["--max-running-requests", "26", "--graph-bs-limit", "20"];
     let few = chosen(&[&many[..], &["--graph-bs-memory", "1M"]].concat());
     assert!(few.len() > 1 && few.len() < 20, "{few:?}");
-    assert_eq!(chosen(&[&many[..], &["--target", "ascend910b"]].concat()).len(), 20);
+    assert_eq!(chosen(&[&flags[..], &["--target", "ascend910b"]].concat()).len(), 5);
 }
 
 #[test]
