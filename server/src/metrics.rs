@@ -106,9 +106,8 @@ pub(crate) async fn metrics(State(AppState(app)): State<AppState>) -> Response {
 fn expose(app: &App) -> Vec<u8> {
     let mut page = Page::new(&app.model.name);
     let own = &app.metrics;
-    let stats = app.engine.stats();
-    engine::expose(&mut page, &stats, own.stop_texts.load(Relaxed));
-    grammar::expose(&mut page, &stats, &app.grammars.mask_times);
+    engine::expose(&mut page, &app.engine.stats(), own.stop_texts.load(Relaxed));
+    grammar::expose(&mut page, &app.grammars.mask_times);
     engine::expose_startup(&mut page, &app.engine.startup());
     process::expose(&mut page);
     for histogram in [&own.first_token, &own.token_gap, &own.request] {
