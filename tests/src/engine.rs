@@ -68,6 +68,7 @@ pub fn request(id: u64, prompt: &[u32], max_tokens: usize, output: &Output) -> R
         stop_token_ids: Vec::new(),
         ignore_eos: true,
         logprobs: LogprobOptions { output: true, ..LogprobOptions::default() },
+        constraint: None,
         arrival: Instant::now(),
         sink: Box::new(output.clone()),
     }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader},
     sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -152,6 +153,22 @@ fn same_with_and_without(model: &str) {
 }
 
 #[test]
+fn it_is_off_for_models_with_other_memories() {
+    for (model, why) in
+        [("gpt_oss", PrefixCaching::SlidingWindow), ("qwen3_next", PrefixCaching::Recurrent)]
+    {
+        let dir = TempDir::new().unwrap();
+        let build = format!("{BUILD} --no-record");
+        let artifact = compile_here(&fixture(model), &dir.path().join("artifact"), &build);
+        let mut engine = load_with(&artifact, 2, options(true));
+        assert_eq!(engine.stats().prefix_cache, why);
+        let jobs = [job(words(1, 60), 5)];
+        let twice = [run(&mut engine, &jobs), run(&mut engine, &jobs)];
+        assert_eq!((&twice[0], twice[1][0].1), (&twice[1], 0), "{model}");
+    }
+}
+
+#[test]
 fn pressure_evicts_and_preempts_and_changes_nothing() {
     let dir = TempDir::new().unwrap();
     let build = format!("{BUILD} --no-record");
@@ -205,7 +222,23 @@ fn clients_see_what_was_cached() {
     let completion = json!({"prompt": ids, "max_tokens": 3, "temperature": 0});
     let usage = &server.ask("/v1/completions", &completion)["usage"];
     assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 48);
-    // 69 tokens were fed.
+    // Counters follow at the end of the step.
+    let start = Instant::now();
+    while server.metric("sglang:num_running_reqs") > 0.0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "the request ends");
+    }
+    // 200 tokens of prompts, 144 of them found; 69 tokens are in memory.
+    for (name, value) in [
+        ("sglang:cached_tokens_total", 144.0),
+        ("vllm:prefix_cache_hits_total", 144.0),
+        ("vllm:prefix_cache_queries_total", 200.0),
+        ("sglang:cache_hit_rate", 0.72),
+        ("sglang:token_usage", 0.0),
+        ("precast:kv_cached_blocks", 4.0),
+        ("precast:kv_evicted_blocks_total", 0.0),
+    ] {
+        assert_eq!(server.metric(name), value, "{name}");
+    }
     assert_eq!(server.get("/flush_cache"), (200, "Cache flushed: 4 blocks were freed.\n".into()));
     assert_eq!(server.get("/flush_cache"), (200, "Cache flushed: 0 blocks were freed.\n".into()));
     assert_eq!(server.ask("/generate", &body)["meta_info"]["cached_tokens"], 0);

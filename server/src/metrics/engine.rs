@@ -44,9 +44,9 @@ fn gauges(page: &mut Page, stats: &Stats) {
             share(stats.prefix_hit_tokens_total, stats.prefix_queried_tokens_total),
         ),
         (
-            "precast:prefix_cached_tokens",
-            "Tokens that KV blocks keep for later requests.",
-            (stats.cached_blocks * stats.block_tokens) as f64,
+            "precast:kv_cached_blocks",
+            "KV blocks that no request holds and that keep a prefix for later ones.",
+            stats.cached_blocks as f64,
         ),
         (
             "precast:max_running_requests",
@@ -85,7 +85,7 @@ fn counters(page: &mut Page, stats: &Stats, stop_texts: u64) {
             stats.prefix_queried_tokens_total,
         ),
         (
-            "precast:prefix_evicted_blocks_total",
+            "precast:kv_evicted_blocks_total",
             "KV blocks that lost their prefix because a request needed room.",
             stats.evicted_blocks_total,
         ),
