@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// Decode steps by how many sequences ran.
 const STEPS: &str = "precast:decode_batch_size_total";
-/// Seconds that the device spent in decode plans, and how often they ran, by their size.
-const REPLAY_SECONDS: &str = "precast:decode_replay_seconds_total";
-const REPLAYS: &str = "precast:decode_replays_total";
+/// Seconds that plans took, and how often they ran, by phase and size.
+const REPLAY_SECONDS: &str = "precast:graph_replay_seconds_total";
+const REPLAYS: &str = "precast:graph_replays_total";
 
 /// How often how many sequences ran at once.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub(super) fn read_times(source: &str) -> anyhow::Result<BTreeMap<u32, f64>> {
 fn histogram(text: &str) -> anyhow::Result<Histogram> {
     let counts = match json(text)? {
         Some(counts) => counts,
-        None => samples(text, STEPS),
+        None => samples(text, STEPS, "size"),
     };
     if counts.values().sum::<f64>() <= 0.0 {
         bail!("no counts: neither JSON such as {{\"8\": 120}} nor {STEPS}{{size=\"8\"}} above 0");
@@ -60,15 +60,15 @@ fn times(text: &str) -> anyhow::Result<BTreeMap<u32, f64>> {
     let mut times = match json(text)? {
         Some(times) => times,
         None => {
-            let runs = samples(text, REPLAYS);
+            let runs = samples(text, REPLAYS, "bucket");
             let mean = |(size, seconds): (u32, f64)| Some((size, seconds / runs.get(&size)?));
-            samples(text, REPLAY_SECONDS).into_iter().filter_map(mean).collect()
+            samples(text, REPLAY_SECONDS, "bucket").into_iter().filter_map(mean).collect()
         }
     };
     times.retain(|_, seconds| seconds.is_finite() && *seconds > 0.0);
     if times.is_empty() {
         bail!(
-            "no times: neither JSON such as {{\"8\": 0.012}} nor {REPLAY_SECONDS}{{size=\"8\"}} with \
+            "no times: neither JSON such as {{\"8\": 0.012}} nor {REPLAY_SECONDS}{{bucket=\"8\"}} with \
              {REPLAYS}"
         );
     }
@@ -90,17 +90,21 @@ fn json(text: &str) -> anyhow::Result<Option<BTreeMap<u32, f64>>> {
     }
 }
 
-/// Samples of the family `name` by their label `size`, those that differ in other labels together.
-fn samples(text: &str, name: &str) -> BTreeMap<u32, f64> {
+/// Samples of the family `name` by `label`, those that differ in other labels together; of plans those
+/// for decode.
+fn samples(text: &str, name: &str, label: &str) -> BTreeMap<u32, f64> {
     let mut found = BTreeMap::new();
     for line in text.lines() {
         let Some(rest) = line.strip_prefix(name).and_then(|r| r.strip_prefix('{')) else {
             continue;
         };
         let Some((labels, value)) = rest.rsplit_once('}') else { continue };
-        let size =
-            labels.split(',').find_map(|l| l.trim().strip_prefix("size=\"")?.strip_suffix('"'));
-        let size = size.and_then(|s| s.parse::<u32>().ok()).filter(|&s| s > 0);
+        let of = |name: &str| {
+            let values = labels.split(',').filter_map(|l| l.trim().split_once('='));
+            values.filter(|(n, _)| *n == name).map(|(_, v)| v.trim_matches('"')).next()
+        };
+        let decodes = of("phase").is_none_or(|phase| phase == "decode");
+        let size = of(label).and_then(|s| s.parse::<u32>().ok()).filter(|&s| s > 0 && decodes);
         let value = value.split_whitespace().next().and_then(|v| v.parse::<f64>().ok());
         if let (Some(size), Some(value)) = (size, value.filter(|v| *v >= 0.0)) {
             *found.entry(size).or_default() += value;
@@ -131,10 +135,14 @@ precast:decode_batch_size_total{model_name=\"m\",size=\"3\"} 10
 precast:decode_batch_size_total{model_name=\"m\",size=\"40\"} 90 1700000000
 precast:decode_batch_size_total{size=\"0\"} 7
 precast:decode_batch_size_total_of_another{size=\"5\"} 7
-precast:decode_replay_seconds_total{size=\"4\"} 2.0
-precast:decode_replay_seconds_total{size=\"8\"} 3.0
-precast:decode_replays_total{size=\"4\"} 100
-precast:decode_replays_total{size=\"8\"} 0
+precast:graph_replay_seconds_total{bucket=\"4\",context=\"2048\",phase=\"decode\"} 1.5
+precast:graph_replay_seconds_total{bucket=\"4\",context=\"4096\",phase=\"decode\"} 0.5
+precast:graph_replay_seconds_total{bucket=\"8\",context=\"2048\",phase=\"decode\"} 3.0
+precast:graph_replay_seconds_total{bucket=\"64\",context=\"2048\",phase=\"prefill\"} 3.0
+precast:graph_replays_total{bucket=\"4\",context=\"2048\",phase=\"decode\"} 60
+precast:graph_replays_total{bucket=\"4\",context=\"4096\",phase=\"decode\"} 40
+precast:graph_replays_total{bucket=\"8\",context=\"2048\",phase=\"decode\"} 0
+precast:graph_replays_total{bucket=\"64\",context=\"2048\",phase=\"prefill\"} 3
 ";
 
     #[test]
@@ -154,7 +162,7 @@ precast:decode_replays_total{size=\"8\"} 0
     fn times_come_from_metrics_or_json() {
         assert_eq!(times(METRICS).unwrap(), BTreeMap::from([(4, 0.02)]));
         assert_eq!(times("{\"2\": 0.5, \"4\": 0}").unwrap(), BTreeMap::from([(2, 0.5)]));
-        assert!(times("precast:decode_replays_total{size=\"8\"} 1").is_err());
+        assert!(times("precast:graph_replays_total{bucket=\"8\"} 1").is_err());
     }
 
     #[test]
