@@ -1,6 +1,6 @@
 //! Responses that are being generated, by the name clients know them under.
 
-use crate::sink::Incoming;
+use crate::{ApiError, generation::End, sink::Incoming};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -44,13 +44,22 @@ impl Requests {
 
     /// Ends the response known as `name`, or all; returns how many there were.
     pub(crate) fn abort(&self, name: Option<&str>) -> usize {
+        self.end(name, &End::Cancelled)
+    }
+
+    /// Ends every response as failed; returns how many there were.
+    pub(crate) fn fail_all(&self, why: &str) -> usize {
+        self.end(None, &End::Failed(ApiError::Failed(why.to_owned())))
+    }
+
+    fn end(&self, name: Option<&str>, end: &End) -> usize {
         let table = lock(&self.0);
         table
             .entries
             .values()
             .filter(|entry| name.is_none_or(|name| entry.names.iter().any(|n| n == name)))
             .filter_map(|entry| entry.events.upgrade())
-            .filter(|events| events.send(Incoming::Cancelled).is_ok())
+            .filter(|events| events.send(Incoming::End(end.clone())).is_ok())
             .count()
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct App {
     pub(crate) started_unix: u64,
     pub(crate) started: Instant,
     draining: AtomicBool,
+    /// A step of the engine does not end.
+    stuck: AtomicBool,
     next_id: AtomicU64,
     id_hash: RandomState,
 }
@@ -59,6 +61,7 @@ impl AppState {
             started_unix: unix_seconds(),
             started: Instant::now(),
             draining: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             id_hash: RandomState::new(),
         }))
@@ -111,7 +114,15 @@ impl App {
             let why = self.engine.failure().map_or(String::new(), |why| format!(": {why}"));
             return Err(ApiError::Unavailable(format!("the engine has stopped{why}")));
         }
+        if self.stuck.load(SeqCst) {
+            return Err(ApiError::Unavailable("a step of the engine does not end".into()));
+        }
         Ok(())
+    }
+
+    /// Says whether the engine is stuck; returns what was said before.
+    pub(crate) fn set_stuck(&self, is_stuck: bool) -> bool {
+        self.stuck.swap(is_stuck, SeqCst)
     }
 
     /// Runs `encode` on the tokenizer: here when `text` is short, else on a thread for such work.

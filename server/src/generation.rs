@@ -6,7 +6,7 @@ use crate::{
     access::Record,
     app::App,
     params::Params,
-    sink::{ChannelSink, Incoming},
+    sink::{ChannelSink, Incoming, Unread},
     text::{Detokenizer, StopMatcher},
 };
 use runtime::{Constraint, Finish, LogprobOptions, Request, TokenEvent, TokenLogprob};
@@ -20,6 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::mpsc;
+
+/// Events that may wait before a stream puts several tokens into a chunk.
+const BEHIND: usize = 512;
 
 /// One answer to generate.
 pub(crate) struct Job {
@@ -95,6 +98,7 @@ pub(crate) struct Counts {
 pub(crate) struct Generation {
     app: Arc<App>,
     events: mpsc::UnboundedReceiver<Incoming>,
+    unread: Arc<Unread>,
     choices: Vec<Choice>,
     /// Steps that are known but not taken.
     ready: VecDeque<Step>,
@@ -132,6 +136,7 @@ impl Generation {
         }
         app.check_ready()?;
         let (sender, events) = mpsc::unbounded_channel();
+        let unread = Arc::new(Unread::new(app.options.max_unread_bytes));
         let names = jobs.iter().map(|job| job.name.clone()).collect();
         let registration = app.requests.register(names, sender.downgrade());
         let mut choices = Vec::with_capacity(jobs.len());
@@ -139,7 +144,8 @@ impl Generation {
         for ((index, job), constraint) in jobs.into_iter().enumerate().zip(constraints) {
             let max_tokens = job.max_tokens(app)?;
             let wanted = Arc::new(AtomicBool::new(true));
-            let sink = ChannelSink::new(index, sender.clone(), Arc::clone(&wanted));
+            let sink =
+                ChannelSink::new(index, sender.clone(), Arc::clone(&wanted), Arc::clone(&unread));
             choices.push(Choice::new(app, &job, wanted, max_tokens == 0));
             let request = job.request(app, max_tokens.max(1), arrival, sink);
             requests.push(Request { constraint, ..request });
@@ -151,6 +157,7 @@ impl Generation {
         Ok(Self {
             app: Arc::clone(app),
             events,
+            unread,
             choices,
             ready: VecDeque::new(),
             live,
@@ -170,14 +177,22 @@ impl Generation {
                 return None;
             }
             match self.events.recv().await {
-                Some(Incoming::Event(choice, event)) => self.take(choice, event),
-                Some(Incoming::Cancelled) => self.end_all(&End::Cancelled),
+                Some(Incoming::Event(choice, event)) => {
+                    self.unread.remove(&event);
+                    self.take(choice, event);
+                }
+                Some(Incoming::End(end)) => self.end_all(&end),
                 None => {
                     let why = "the engine has stopped";
                     self.end_all(&End::Failed(ApiError::Failed(why.into())));
                 }
             }
         }
+    }
+
+    /// Whether the client reads more slowly than the engine answers.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.events.len() > BEHIND
     }
 
     /// Whether no step is left.

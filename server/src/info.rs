@@ -8,7 +8,7 @@ use crate::{
     model::GenerationDefaults,
     params::{GENERATE_NAMES, Params},
 };
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, http::header::CONTENT_TYPE, response::IntoResponse};
 use runtime::{LogprobOptions, PrefixCaching, Stats};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -56,6 +56,11 @@ pub(crate) async fn ping() {}
 /// `GET /version`.
 pub(crate) async fn version() -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// `GET /openapi.json`.
+pub(crate) async fn openapi() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], include_str!("openapi.json"))
 }
 
 /// `GET /weight_version`.

@@ -11,6 +11,7 @@ mod access;
 mod app;
 mod auth;
 mod backend;
+mod connections;
 mod control;
 mod cors;
 mod error;
@@ -35,6 +36,7 @@ mod sink;
 mod sse;
 mod text;
 mod tokenize;
+mod watchdog;
 
 pub use app::AppState;
 pub use backend::Backend;
@@ -42,6 +44,6 @@ pub use model::{GenerationDefaults, Model, ModelError, ModelFiles, ModelInfo};
 pub use options::{LogRequests, SamplingDefaults, ServerOptions};
 pub use parse::{ParserOption, ReasoningFormat, ToolFormat, UnknownParser};
 pub use router::{Route, router, routes};
-pub use serve::{ServeError, listen, serve, serve_blocking};
+pub use serve::{ServeError, listen, serve, serve_blocking, serve_until};
 
 pub(crate) use error::ApiError;

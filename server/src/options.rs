@@ -60,6 +60,9 @@ pub struct ServerOptions {
     pub header_timeout: Duration,
     /// How long a connection may make no progress while it sends a body or is to take an answer.
     pub stall_timeout: Duration,
+    /// How much of a response may wait for its client in bytes, beyond what is on the way; the
+    /// response ends as failed when it is more.
+    pub max_unread_bytes: usize,
     /// How long a step of the engine may take before the server says that it is stuck; `None` waits
     /// for ever.
     pub watchdog_timeout: Option<Duration>,
@@ -86,6 +89,7 @@ impl Default for ServerOptions {
             max_connections: const { NonZeroUsize::new(4096).expect("not 0") },
             header_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(60),
+            max_unread_bytes: 4 << 20,
             watchdog_timeout: Some(Duration::from_secs(300)),
             log_requests: LogRequests::All,
             worker_threads: NonZeroUsize::MIN,

@@ -9,7 +9,9 @@ use crate::{
     cors,
     fields::{body_limit, body_timeout},
     generate::generate,
-    info::{health, health_generate, model_info, ping, server_info, version, weight_version},
+    info::{
+        health, health_generate, model_info, openapi, ping, server_info, version, weight_version,
+    },
     load::{load, loads},
     metrics::metrics,
     openai::{self, chat_completions, completions, model, models},
@@ -80,6 +82,7 @@ fn all() -> Routes {
         .get("/ping", ping)
         .get("/version", version)
         .get("/weight_version", weight_version)
+        .get("/openapi.json", openapi)
         .get("/model_info", model_info)
         .get("/get_model_info", model_info)
         .get("/server_info", server_info)

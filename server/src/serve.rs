@@ -1,11 +1,22 @@
 //! Listening, and stopping without losing an answer.
 
-use crate::{Backend, Model, ServerOptions, app::AppState, router};
+use crate::{
+    Backend, Model, ServerOptions,
+    app::AppState,
+    connections::{Limits, serve_connections},
+    router, watchdog,
+};
 use std::{io, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, sync::Notify, time::Instant};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 /// How often the end of running responses is looked for.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
+/// How long the engine's last step may take.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long connections may stay open after the last response.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -71,9 +82,8 @@ pub async fn listen(options: &ServerOptions) -> Result<TcpListener, ServeError> 
     })
 }
 
-/// Serves on `listener` until SIGINT or SIGTERM, or until the engine stops by itself. After a
-/// signal new requests are answered with 503 while running ones finish, for at most
-/// `drain_timeout`; a second signal ends them. The engine is shut down in the end.
+/// Serves on `listener` until SIGINT or SIGTERM, or until the engine stops by itself; see
+/// [`serve_until`].
 ///
 /// # Errors
 /// [`ServeError`]; a signal is no error.
@@ -84,20 +94,46 @@ pub async fn serve(
     options: ServerOptions,
 ) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(ServeError::Signals)?;
-    let drain_timeout = options.drain_timeout;
+    let (sender, stops) = mpsc::channel(2);
+    let forward = tokio::spawn(async move {
+        loop {
+            signals.next().await;
+            // More than two signals say nothing new.
+            let _ = sender.try_send(());
+        }
+    });
+    let result = serve_until(listener, engine, model, options, stops).await;
+    forward.abort();
+    result
+}
+
+/// Serves on `listener` until something comes through `stops`, or until the engine stops by itself.
+/// After the first stop new requests are answered with 503 while running ones finish, for at most
+/// `drain_timeout`; a second stop ends them. The engine is shut down in the end, unless a step of it
+/// never ends.
+///
+/// # Errors
+/// [`ServeError`]; a stop is no error.
+pub async fn serve_until(
+    listener: TcpListener,
+    engine: Arc<dyn Backend>,
+    model: Model,
+    options: ServerOptions,
+    mut stops: mpsc::Receiver<()>,
+) -> Result<(), ServeError> {
+    let (drain_timeout, watchdog_timeout) = (options.drain_timeout, options.watchdog_timeout);
+    let limits = Limits::new(&options);
     let address = listener.local_addr().map_or_else(|_| "?".into(), |address| address.to_string());
     let state = AppState::new(Arc::clone(&engine), model, options);
 
-    let close = Arc::new(Notify::new());
-    let closed = Arc::clone(&close);
-    let server = axum::serve(NoDelay(listener), router(state.clone()))
-        .with_graceful_shutdown(async move { closed.notified().await });
-    let server = tokio::spawn(async move { server.await });
-    tracing::info!("{}", state.0.formats);
+    let (close, closing) = watch::channel(false);
+    let server = tokio::spawn(serve_connections(listener, router(state.clone()), limits, closing));
+    let watchdog =
+        watchdog_timeout.map(|timeout| tokio::spawn(watchdog::watch(state.clone(), timeout)));
     tracing::info!("listening on http://{address}");
     tracing::info!("The server is fired up and ready to roll!");
 
-    let failure = wait_for_end(&state, &mut signals).await;
+    let mut failure = wait_for_end(&state, &mut stops).await;
     state.drain();
     if failure.is_none() {
         tracing::info!("stopping: running requests finish, new ones are refused");
@@ -106,29 +142,54 @@ pub async fn serve(
                 let seconds = drain_timeout.as_secs();
                 tracing::warn!("requests still ran after {seconds} seconds and are ended");
             },
-            () = signals.next() => tracing::warn!("a second signal ends running requests"),
+            () = next(&mut stops) => tracing::warn!("a second signal ends running requests"),
         }
     }
-    let stop = Arc::clone(&engine);
-    // Joining the engine's thread may take a step.
-    let stopped = tokio::task::spawn_blocking(move || stop.shutdown()).await;
-    if let Err(e) = stopped {
-        tracing::error!("the engine did not stop: {e}");
+    if let Some(why) = stop_engine(&state, &mut stops).await {
+        failure = failure.or(Some(why));
     }
-    close.notify_one();
+    close.send_replace(true);
     if tokio::time::timeout(CLOSE_TIMEOUT, server).await.is_err() {
         tracing::warn!("some connections stayed open and are cut");
+    }
+    if let Some(watchdog) = watchdog {
+        watchdog.abort();
     }
     tracing::info!("stopped");
     failure.map_or(Ok(()), |why| Err(ServeError::Engine(why)))
 }
 
-/// Waits for a signal, or for the engine to stop by itself; says why in that case.
-async fn wait_for_end(state: &AppState, signals: &mut Signals) -> Option<String> {
-    let mut check = tokio::time::interval(Duration::from_millis(500));
+/// Stops the engine, which takes a step at most. When the step does not end, requests are told and
+/// the engine is left behind; says so in that case.
+async fn stop_engine(state: &AppState, stops: &mut mpsc::Receiver<()>) -> Option<String> {
+    let engine = Arc::clone(&state.0.engine);
+    let stopped = tokio::task::spawn_blocking(move || engine.shutdown());
+    let is_stuck = tokio::select! {
+        result = tokio::time::timeout(STOP_TIMEOUT, stopped) => result.is_err(),
+        () = next(stops) => true,
+    };
+    if !is_stuck {
+        return None;
+    }
+    let why = "its last step did not end".to_owned();
+    state.0.requests.fail_all(&why);
+    tracing::error!("the engine does not stop: {why}");
+    Some(why)
+}
+
+/// The next stop; never, when nobody can say so any more.
+async fn next(stops: &mut mpsc::Receiver<()>) {
+    if stops.recv().await.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits for a stop, or for the engine to stop by itself; says why in that case.
+async fn wait_for_end(state: &AppState, stops: &mut mpsc::Receiver<()>) -> Option<String> {
+    let mut check = tokio::time::interval(Duration::from_millis(100));
     loop {
         tokio::select! {
-            () = signals.next() => return None,
+            () = next(stops) => return None,
             _ = check.tick() => if state.0.engine.is_stopped() {
                 return Some(state.0.engine.failure().unwrap_or_else(|| "no reason is known".into()));
             },
@@ -146,25 +207,6 @@ async fn drained(state: &AppState, timeout: Duration) -> bool {
         tokio::time::sleep(DRAIN_POLL).await;
     }
     true
-}
-
-/// Sends small chunks at once.
-struct NoDelay(TcpListener);
-
-impl axum::serve::Listener for NoDelay {
-    type Io = tokio::net::TcpStream;
-    type Addr = std::net::SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (stream, address) = axum::serve::Listener::accept(&mut self.0).await;
-        // Only slower without.
-        let _ = stream.set_nodelay(true);
-        (stream, address)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.0.local_addr()
-    }
 }
 
 struct Signals {

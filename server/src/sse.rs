@@ -47,7 +47,8 @@ impl Events {
     }
 }
 
-/// Streams `generation` as `writer` spells it, a chunk every `interval` tokens of a choice.
+/// Streams `generation` as `writer` spells it, a chunk every `interval` tokens of a choice; fewer
+/// and longer ones for a client that reads slowly.
 pub(crate) fn stream(
     generation: Generation,
     writer: impl ChunkWriter,
@@ -59,7 +60,8 @@ pub(crate) fn stream(
         let mut events = Events::default();
         while let Some(step) = generation.next().await {
             let tokens = generation.counts(step.choice).completion_tokens;
-            let is_due = tokens == 1 || tokens.is_multiple_of(interval) || step.end.is_some();
+            let is_regular = tokens.is_multiple_of(interval) && !generation.is_behind();
+            let is_due = tokens == 1 || is_regular || step.end.is_some();
             writer.step(&generation, step, is_due, &mut events);
             if generation.is_finished() {
                 break;

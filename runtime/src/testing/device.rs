@@ -9,7 +9,7 @@ use super::{
 };
 use artifact::{BufferRef, Space};
 use hal::{Device, DeviceError, Launch, MemoryRequest};
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 /// Bytes of a place of a paged memory, a slot of recurrent memory and a hidden state: one hash.
 pub(super) const ENTRY_BYTES: u64 = 8;
@@ -26,6 +26,13 @@ pub enum Failure {
     Panic {
         /// Replays that succeed.
         after: u64,
+    },
+    /// The replay after this many takes long.
+    Stall {
+        /// Replays before it.
+        after: u64,
+        /// How long it takes.
+        time: Duration,
     },
 }
 
@@ -206,6 +213,10 @@ impl Device for FakeDevice {
             }
             Some(Failure::Panic { after }) if self.replays >= after => {
                 panic!("the fake device was told to panic");
+            }
+            Some(Failure::Stall { after, time }) if self.replays == after => {
+                std::thread::sleep(time);
+                self.replays += 1;
             }
             _ => self.replays += 1,
         }

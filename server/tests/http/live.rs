@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-fn http(address: SocketAddr, method: &str, path: &str, body: &Value) -> TcpStream {
+pub(crate) fn http(address: SocketAddr, method: &str, path: &str, body: &Value) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     let body = body.to_string();
     let length = body.len();
@@ -26,7 +26,7 @@ fn http(address: SocketAddr, method: &str, path: &str, body: &Value) -> TcpStrea
     stream
 }
 
-fn read(mut stream: TcpStream) -> String {
+pub(crate) fn read(mut stream: TcpStream) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text

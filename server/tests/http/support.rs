@@ -20,6 +20,11 @@ const TOKENIZER: &[u8] = include_bytes!("../data/qwen3/tokenizer.json");
 
 /// A tiny Qwen3.
 pub(crate) fn model() -> Model {
+    model_of(MAX_CONTEXT)
+}
+
+/// One with a context of so many tokens.
+pub(crate) fn model_of(max_context: usize) -> Model {
     crate::access::install_log();
     let files = ModelFiles {
         tokenizer: TOKENIZER,
@@ -32,7 +37,7 @@ pub(crate) fn model() -> Model {
         model_type: "qwen3".into(),
         architecture: "Qwen3ForCausalLM".into(),
         vocab_size: 512,
-        max_context: MAX_CONTEXT,
+        max_context,
         eos_token_ids: vec![480, 478],
         weights_bytes: 1 << 30,
         state_bytes: 1 << 29,
