@@ -11,6 +11,7 @@ mod operator;
 mod pipeline;
 mod plan;
 mod read;
+mod seal;
 mod text;
 mod write;
 
@@ -30,4 +31,5 @@ pub use pipeline::{
 };
 pub use plan::{BufferRef, Chain, Issue, Phase, Placement, Plan, Port, Scalar, Space, Step};
 pub use read::Artifact;
+pub use seal::seal_manifest;
 pub use write::{FileStream, Writer};

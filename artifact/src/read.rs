@@ -1,6 +1,8 @@
 //! Opening an artifact: nothing is trusted before its length and checksum agree.
 
-use crate::{ArtifactError, FileEntry, Manifest, Plan, checksum, codec::FORMAT_VERSION};
+use crate::{
+    ArtifactError, FileEntry, Manifest, Plan, checksum, codec::FORMAT_VERSION, seal::is_sealed,
+};
 use std::{
     fs,
     path::{Component, Path, PathBuf},
@@ -34,6 +36,9 @@ impl Artifact {
         if found != u64::from(FORMAT_VERSION) {
             let found = u32::try_from(found).unwrap_or(u32::MAX);
             return Err(ArtifactError::Format { path, found });
+        }
+        if !is_sealed(&json) {
+            return Err(damaged(&path, "was altered: its checksum differs".into()));
         }
         let manifest: Manifest =
             serde_json::from_value(value).map_err(|e| damaged(&path, e.to_string()))?;

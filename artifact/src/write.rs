@@ -1,6 +1,6 @@
 //! Writing an artifact: everything into a temporary directory beside the target, then one rename.
 
-use crate::{ArtifactError, FileEntry, Hasher, Manifest, Plan, codec};
+use crate::{ArtifactError, FileEntry, Hasher, Manifest, Plan, codec, seal_manifest};
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
@@ -97,9 +97,9 @@ impl Writer {
     /// # Errors
     /// What the operating system says.
     pub fn manifest(&self, manifest: &Manifest) -> Result<(), ArtifactError> {
-        let mut json = serde_json::to_vec_pretty(manifest).expect("a manifest is plain data");
-        json.push(b'\n');
-        self.file("manifest.json", &json).map(|_| ())
+        let json = serde_json::to_string_pretty(manifest).expect("a manifest is plain data");
+        let json = seal_manifest(&(json + "\n"));
+        self.file("manifest.json", json.as_bytes()).map(|_| ())
     }
 
     /// Writes the manifest and puts the artifact in place, replacing an older one.

@@ -3,7 +3,9 @@
 use crate::{
     Precast,
     args::{BuildArgs, CompileArgs, DTypeArg},
-    graph_bs, matches,
+    graph_bs,
+    limits::MemoryLimit,
+    matches,
     recorded::record,
     report::{self, bytes_text},
     target::HostTarget,
@@ -51,10 +53,10 @@ pub(crate) fn compile(precast: &Precast, args: &CompileArgs) -> anyhow::Result<O
     let files = read_files(&args.model)?;
     check_files(&files).with_context(|| args.model.display().to_string())?;
     if args.dry_run {
-        dry_run(precast, args, &checkpoint, physical_memory())?;
+        dry_run(precast, args, &checkpoint, memory_here())?;
         return Ok(None);
     }
-    let (model, prepared) = prepare(precast, args, &checkpoint, physical_memory())?;
+    let (model, prepared) = prepare(precast, args, &checkpoint, memory_here())?;
     eprint!("{}", report::plan(&model, &prepared));
     let source = compiler::Checkpoint {
         model,
@@ -64,13 +66,18 @@ pub(crate) fn compile(precast: &Precast, args: &CompileArgs) -> anyhow::Result<O
         weights: checkpoint.source(),
         files,
     };
-    let mut progress = Progress::new(prepared.memory.weights_bytes);
+    let weights_bytes = prepared.memory.weights_bytes;
+    let mut progress = Progress::new(weights_bytes);
     let mut recorder = |staging: &Path| record(precast, staging).map_err(|e| format!("{e:#}"));
     let recorder: Option<compiler::Recorder<'_>> =
         if args.no_record || !target(&args.build).runs_here() { None } else { Some(&mut recorder) };
     let manifest = prepared
         .write(&source, &args.out, &mut |bytes| progress.at(bytes), recorder)
-        .with_context(|| format!("cannot write the artifact to {} (--out)", args.out.display()))?;
+        .with_context(|| {
+            let weights = bytes_text(weights_bytes);
+            let out = args.out.display();
+            format!("cannot write the artifact, {weights} of weights, to {out} (--out)")
+        })?;
     tracing::info!(
         "wrote {} in {:.1} s: {} plans, {} of weights",
         args.out.display(),
@@ -340,11 +347,9 @@ fn options(
     })
 }
 
-/// Bytes of memory of this machine, where the system tells.
-fn physical_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+/// Bytes of memory that a process like this one may have, where the system tells.
+fn memory_here() -> Option<u64> {
+    MemoryLimit::of_this_process().map(|limit| limit.bytes)
 }
 
 /// Progress of the packing: a line that is rewritten on a terminal, a few plain lines in a log.

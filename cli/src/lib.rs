@@ -13,6 +13,7 @@ mod from_sglang;
 mod generate;
 mod graph_bs;
 mod inspect;
+mod limits;
 mod log;
 mod matches;
 mod operation;

@@ -2,13 +2,16 @@
 
 use crate::{
     Precast,
-    args::{BuildArgs, CompileArgs, HttpArgs, RunArgs, ServeArgs},
+    args::{BuildArgs, CompileArgs, DeviceArg, EngineArgs, HttpArgs, RunArgs, ServeArgs},
     cache, compile,
     device::HostDevice,
     engine::load_engine,
     graph_bs,
+    limits::{MemoryLimit, raise_open_files},
     recorded::check_recorded,
+    target::HostTarget,
 };
+use anyhow::Context;
 use artifact::Artifact;
 use runtime::{Engine, EngineHandle, EngineOptions};
 use std::{
@@ -73,7 +76,9 @@ fn start(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     check_address(http)?;
+    raise_open_files();
     let artifact = Artifact::open(path)?;
+    check_memory(&artifact, &http.engine)?;
     // The tokenizer of a large vocabulary takes as long to build as the engine, so both are done at
     // once. The engine stays on the thread that loads it, which the device pins to a processor, and
     // on that thread's child; threads that serve connections are children of this one.
@@ -112,6 +117,18 @@ fn start(
     });
     server::serve_blocking(Arc::new(engine), model, options)?;
     Ok(())
+}
+
+/// Refuses an artifact for which this host has too little memory, where its memory is what counts.
+fn check_memory(artifact: &Artifact, args: &EngineArgs) -> anyhow::Result<()> {
+    let manifest = artifact.manifest();
+    let on_host = HostTarget::named(&manifest.target.device).is_some_and(|t| t.runs_here());
+    match MemoryLimit::of_this_process() {
+        Some(limit) if on_host && args.device.is_none_or(|d| d == DeviceArg::Cpu) => limit
+            .check(manifest)
+            .with_context(|| format!("cannot serve {}", artifact.root().display())),
+        _ => Ok(()),
+    }
 }
 
 /// Finds an address that is in use before the long work. Nothing stays bound, so that clients are

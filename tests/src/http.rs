@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ pub struct Server {
     child: Child,
     base: String,
     agent: ureq::Agent,
+    log: Arc<Mutex<String>>,
 }
 
 /// How long a server may take to start; generous, since test machines are busy.
@@ -43,9 +44,11 @@ impl Server {
             .expect("the program starts");
         let stderr = child.stderr.take().expect("stderr is piped");
         let (ready, is_ready) = mpsc::channel();
+        let log = Arc::<Mutex<String>>::default();
+        let written = Arc::clone(&log);
         // Reads to the end, so that the server never waits for somebody to read its log.
         std::thread::spawn(move || {
-            let (mut address, mut log) = (None, String::new());
+            let mut address = None;
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 if let Some((_, rest)) = line.split_once("http://") {
                     let end = rest.find([' ', '/', '"']).unwrap_or(rest.len());
@@ -54,16 +57,18 @@ impl Server {
                 if line.contains("ready to roll") {
                     let _ = ready.send(Ok(address.clone()));
                 }
+                let mut log = written.lock().expect("no holder panics");
                 log.push_str(&line);
                 log.push('\n');
             }
-            let _ = ready.send(Err(log));
+            let _ = ready.send(Err("its log has ended"));
         });
         let base = match is_ready.recv_timeout(START) {
             Ok(Ok(Some(address))) => address,
             other => {
                 let _ = child.kill();
-                panic!("the server did not come up: {other:?}");
+                let log = log.lock().expect("no holder panics");
+                panic!("the server did not come up: {other:?}\n{log}");
             }
         };
         let agent = ureq::Agent::config_builder()
@@ -71,7 +76,7 @@ impl Server {
             .timeout_global(Some(Duration::from_secs(120)))
             .build()
             .into();
-        Self { child, base, agent }
+        Self { child, base, agent, log }
     }
 
     /// Where it listens: `http://127.0.0.1:PORT`.
@@ -82,6 +87,20 @@ impl Server {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("no holder panics").clone()
+    }
+
+    /// Kills the process, as the system does that has no memory left.
+    ///
+    /// # Panics
+    /// When it has ended already.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the process runs");
+        self.wait();
     }
 
     /// Waits for the process to end.

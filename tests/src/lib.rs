@@ -1,5 +1,5 @@
-//! What the end-to-end tests share: compiling fixtures, running the program, speaking HTTP, and the
-//! recorded outputs to compare with.
+//! What the end-to-end tests share: compiling fixtures, running the program, speaking HTTP, well and
+//! badly, and the recorded outputs to compare with.
 
 pub mod answer;
 pub mod checks;
@@ -8,6 +8,9 @@ pub mod engine;
 pub mod fixtures;
 pub mod http;
 pub mod oracle;
+pub mod process;
+pub mod random;
+pub mod raw;
 
 use std::{
     ffi::OsStr,

@@ -32,6 +32,14 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
+/// A manifest without the checksum of itself, to be changed by one who knows what they do.
+fn unsealed(artifact: &Path) -> String {
+    let sealed = fs::read_to_string(artifact.join("manifest.json")).unwrap();
+    let (first, rest) = sealed.strip_prefix("{\n").unwrap().split_once('\n').unwrap();
+    assert!(first.contains("\"checksum\""));
+    format!("{{\n{rest}")
+}
+
 fn serve_error(artifact: &Path) -> String {
     let output = precast(PRECAST, ["serve".as_ref(), artifact.as_os_str()]);
     assert_eq!(output.status.code(), Some(1));
@@ -148,7 +156,7 @@ fn damage_is_refused_with_the_file_and_the_remedy() {
         assert!(error.contains(name) && error.contains("missing"), "missing: {error}");
     }
 
-    let manifest = fs::read_to_string(whole.join("manifest.json")).unwrap();
+    let manifest = unsealed(&whole);
     let version = format!("\"format_version\": {}", artifact::FORMAT_VERSION);
     for (from, to, said) in [
         (&*version, "\"format_version\": 99", "format 99"),
@@ -163,11 +171,12 @@ fn damage_is_refused_with_the_file_and_the_remedy() {
         ("\"kv_block_tokens\": 16", "\"kv_block_tokens\": 128", "KV block size 128"),
         ("\"tensor_parallel\": 1", "\"tensor_parallel\": 8", "tensor parallel size 8"),
         ("\"format_version\"", "\"former_version\"", "format_version"),
-        ("{", "[", "not JSON"),
+        (": ", "; ", "not JSON"),
     ] {
         assert!(manifest.contains(from));
         lay(None);
-        fs::write(damaged.join("manifest.json"), manifest.replacen(from, to, 1)).unwrap();
+        let changed = artifact::seal_manifest(&manifest.replacen(from, to, 1));
+        fs::write(damaged.join("manifest.json"), changed).unwrap();
         let error = serve_error(&damaged);
         assert!(error.contains(said), "{to}: {error}");
     }
@@ -182,12 +191,11 @@ fn verify_repeats_the_recorded_run() {
         drop(Server::start(PRECAST, &out, &format!("--verify --instruction-set {set}")));
     }
 
-    let path = out.join("manifest.json");
-    let mut manifest: serde_json::Value =
-        serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut manifest: serde_json::Value = serde_json::from_str(&unsealed(&out)).unwrap();
     let id = manifest["recorded"]["tokens"][3]["id"].as_u64().unwrap();
     manifest["recorded"]["tokens"][3]["id"] = (id ^ 1).into();
-    fs::write(&path, manifest.to_string()).unwrap();
+    let changed = artifact::seal_manifest(&manifest.to_string());
+    fs::write(out.join("manifest.json"), changed).unwrap();
     let output = precast(PRECAST, ["serve".as_ref(), out.as_os_str(), "--verify".as_ref()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("--verify"));
