@@ -16,7 +16,7 @@ use crate::{
     output::{Output, collect_with},
     parse::{Call, Message, Opening, Reading},
     sse,
-    text::Tokenizer,
+    text::{ChatTemplate, RenderOptions, Tokenizer},
 };
 use axum::{
     Json,
@@ -78,12 +78,7 @@ async fn prompt(app: &App, request: &ChatRequest) -> Result<(Vec<u32>, Opening),
                 .into(),
         )
     })?;
-    let text = template
-        .render(&request.messages, &request.render)
-        .or_else(|e| match with_quoted_arguments(&request.messages) {
-            Some(messages) => template.render(&messages, &request.render).map_err(|_| e),
-            None => Err(e),
-        })
+    let text = render(template, &request.messages, &request.render)
         .map_err(|e| ApiError::field("messages", format!("cannot be rendered: {e}")))?;
     let opening = if request.render.continue_final_message {
         let last = request.messages.as_array().and_then(|messages| messages.last());
@@ -94,17 +89,39 @@ async fn prompt(app: &App, request: &ChatRequest) -> Result<(Vec<u32>, Opening),
     Ok((app.tokenize(text, Tokenizer::encode_rendered).await?, opening))
 }
 
-/// Some templates take the arguments of earlier calls as a string of JSON; without any there is
-/// nothing to change.
-fn with_quoted_arguments(messages: &Value) -> Option<Value> {
+/// Renders `messages`. Templates disagree on what an answer that has calls looks like, so what the
+/// first of these cannot render is tried as the next: arguments are an object or a string, content
+/// is none or empty.
+fn render(
+    template: &ChatTemplate,
+    messages: &Value,
+    options: &RenderOptions,
+) -> Result<String, String> {
+    template.render(messages, options).or_else(|e| {
+        let ways = [(true, false), (false, true), (true, true)];
+        let others = ways.into_iter().filter_map(|(quotes_arguments, has_content)| {
+            respelled(messages, quotes_arguments, has_content)
+        });
+        others
+            .map(|messages| template.render(&messages, options))
+            .find(Result::is_ok)
+            .unwrap_or(Err(e))
+    })
+}
+
+/// The messages with their calls spelled otherwise; nothing when there are no calls.
+fn respelled(messages: &Value, quotes_arguments: bool, has_content: bool) -> Option<Value> {
     let mut messages = messages.clone();
     let mut has_calls = false;
-    for message in messages.as_array_mut()? {
-        for call in message["tool_calls"].as_array_mut().into_iter().flatten() {
-            if let Some(arguments) = call.pointer_mut("/function/arguments") {
-                *arguments = Value::String(arguments.to_string());
-                has_calls = true;
-            }
+    for message in messages.as_array_mut()?.iter_mut().filter_map(Value::as_object_mut) {
+        let Some(Value::Array(calls)) = message.get_mut("tool_calls") else { continue };
+        has_calls |= !calls.is_empty();
+        let arguments = calls.iter_mut().filter_map(|call| call.pointer_mut("/function/arguments"));
+        arguments.filter(|_| quotes_arguments).for_each(|arguments| {
+            *arguments = Value::String(arguments.to_string());
+        });
+        if has_content && message.get("content").is_some_and(Value::is_null) {
+            message.insert("content".into(), "".into());
         }
     }
     has_calls.then_some(messages)
@@ -170,4 +187,40 @@ fn logprobs(app: &App, output: &Output) -> ChatLogprobs {
         logprobs.push(&app.model.tokenizer, entry);
     }
     logprobs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Map, json};
+
+    #[test]
+    fn calls_are_spelled_as_the_template_wants_them() {
+        let call = json!({"function": {"name": "f", "arguments": {"x": 1}}});
+        let messages = json!([
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+        ]);
+        let rendered = |answer: &str| {
+            let source = format!(
+                "{{% for m in messages %}}{{% if m.tool_calls %}}{answer}{{% else %}}{{{{ m.content }}}} \
+                 {{% endif %}}{{% endfor %}}"
+            );
+            let template = ChatTemplate::new(&source, Map::new()).unwrap();
+            render(&template, &messages, &RenderOptions::default())
+        };
+        let calls = "{% set f = m.tool_calls[0].function %}";
+        let (object, string) = ("{{ f.arguments | tojson }}", "{{ f.name + f.arguments }}");
+        let is_none = "{{ m.content is none }}";
+        let added = "{{ m.content + ':' }}";
+        for (answer, expected) in [
+            (format!("{calls}{object}{is_none}"), "Hi {\"x\": 1}true"),
+            (format!("{calls}{string}{is_none}"), "Hi f{\"x\":1}true"),
+            (format!("{calls}{object}{added}"), "Hi {\"x\": 1}:"),
+            (format!("{calls}{string}{added}"), "Hi f{\"x\":1}:"),
+        ] {
+            assert_eq!(rendered(&answer).as_deref(), Ok(expected), "{answer}");
+        }
+        assert!(rendered("{{ raise_exception('no calls') }}").is_err_and(|e| e == "no calls"));
+    }
 }

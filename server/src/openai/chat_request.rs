@@ -18,7 +18,8 @@ const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 pub(super) struct ChatRequest {
     pub(super) id: Option<String>,
     pub(super) model: Option<String>,
-    /// As the template wants them: every content is a string, every argument list an object.
+    /// As the template wants them: every content is a string, or none beside calls; every argument
+    /// list is an object.
     pub(super) messages: Value,
     pub(super) render: RenderOptions,
     pub(super) tools: Tools,
@@ -128,6 +129,11 @@ fn normalised(mut message: Map<String, Value>, path: &str) -> Result<Map<String,
         share_reasoning(&mut message);
     }
     message.retain(|_, value| !value.is_null());
+    let has_calls = message.get("tool_calls").is_some_and(|calls| *calls != Value::Array(vec![]));
+    if has_calls && message["content"] == "" {
+        // Templates find calls where the content is none.
+        message.insert("content".into(), Value::Null);
+    }
     Ok(message)
 }
 
@@ -173,6 +179,7 @@ fn text_of(content: Value, may_be_absent: bool, path: &str) -> Result<Value, Api
 fn parse_arguments(call: &mut Value, path: &str) -> Result<(), ApiError> {
     let Some(arguments) = call.pointer_mut("/function/arguments") else { return Ok(()) };
     let Some(text) = arguments.as_str() else { return Ok(()) };
+    let text = if text.trim().is_empty() { "{}" } else { text };
     let parsed: Map<String, Value> = serde_json::from_str(text).map_err(|e| {
         let field = format!("{path}.function.arguments");
         ApiError::field(field, format!("must be a JSON object: {e}"))
