@@ -11,7 +11,7 @@ mod fields;
 mod limits;
 mod tags;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod vocabulary;
 mod workers;
 
@@ -116,6 +116,23 @@ impl Grammar {
         Self::lark(field, &lark)
     }
 
+    /// Any text up to the first `tag`, and then what `self` describes.
+    ///
+    /// # Errors
+    /// When it is too large.
+    pub(crate) fn behind(self, tag: &str) -> Result<Self, ApiError> {
+        let answer = match &self.source {
+            Source::Json(schema) => format!("%json {schema}"),
+            Source::Lark(grammar) => format!("%lark {{\n{grammar}\n}}"),
+        };
+        let tag = Value::from(tag);
+        let lark = format!(
+            "start: head gap? answer\nhead[lazy]: /(.|\\n)*/ {tag}\ngap: /[ \\n]{{1,8}}/\n\
+             answer: {answer}\n"
+        );
+        Self::lark(self.field, &lark)
+    }
+
     /// The field that complaints name.
     pub(crate) fn field(&self) -> &str {
         &self.field
@@ -154,7 +171,7 @@ fn with_whitespace(schema: &Value) -> Value {
 }
 
 /// A schema as the compiler wants it.
-fn checked_schema(field: &str, schema: &Value) -> Result<Value, ApiError> {
+pub(crate) fn checked_schema(field: &str, schema: &Value) -> Result<Value, ApiError> {
     match schema {
         Value::Bool(true) => Ok(with_whitespace(&json!({}))),
         Value::Object(_) => Ok(with_whitespace(schema)),

@@ -9,6 +9,7 @@ mod detect;
 mod endpoints;
 mod envelope;
 mod event;
+mod force;
 mod harmony;
 mod hermes;
 mod json;
@@ -60,6 +61,14 @@ pub(crate) struct Reading {
     pub(crate) separates_reasoning: bool,
     /// Functions that may be called; none turns the search for calls off.
     pub(crate) offered: Arc<ToolSet>,
+}
+
+impl Reading {
+    /// What ends the reasoning that the output begins with, if it does.
+    pub(crate) fn reasoning_end(&self) -> Option<&'static str> {
+        let format = self.reasoning.filter(|format| *format != ReasoningFormat::GptOss)?;
+        Think::new(format, self.opening, true).is_inside().then_some(think::CLOSE)
+    }
 }
 
 /// Reads the output of one answer.

@@ -36,6 +36,11 @@ enum After {
     Wrong(usize),
 }
 
+/// Whether `text` is a whole text of `grammar`.
+pub(crate) fn has_text(grammar: &Grammar, text: &str) -> bool {
+    matches!(Checker::new(grammar).feed(text, false), After::Complete | After::MayEnd)
+}
+
 struct Checker {
     tokens: Vec<Vec<u8>>,
     constraint: Box<dyn Constraint>,

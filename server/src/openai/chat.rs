@@ -13,8 +13,9 @@ use crate::{
     app::{App, AppState},
     fields::Fields,
     generation::{Generation, Job, Matched, Step},
+    grammar::Grammar,
     output::{Output, collect_with},
-    parse::{Call, Message, Opening, Reading},
+    parse::{Call, Formats, Message, Opening, Reading, ReasoningFormat, ToolFormat, Tools},
     sse,
     text::{ChatTemplate, RenderOptions, Tokenizer},
 };
@@ -32,9 +33,11 @@ pub(crate) async fn chat_completions(
     State(AppState(app)): State<AppState>,
     fields: Fields,
 ) -> Result<Response, ApiError> {
-    let request = ChatRequest::take(fields, &app)?;
+    let mut request = ChatRequest::take(fields, &app)?;
     let header = Header::new(&app, "chatcmpl", request.id.clone(), request.model.clone());
     let (prompt, opening) = prompt(&app, &request).await?;
+    let reading = reading(&app, &request, opening);
+    request.params.grammar = grammar(request.params.grammar.take(), &request.tools, &reading)?;
     let n = request.params.n;
     let logprobs = LogprobOptions {
         output: request.logprobs.is_some(),
@@ -49,13 +52,6 @@ pub(crate) async fn chat_completions(
         logprobs,
     });
     let generation = Generation::start(&app, jobs.collect()).await?;
-    let reading = Reading {
-        tools: app.formats.tools,
-        reasoning: app.formats.reasoning,
-        opening,
-        separates_reasoning: request.separates_reasoning,
-        offered: Arc::clone(&request.tools.set),
-    };
     let is_parallel = request.tools.is_parallel;
     let mut readers: Vec<Reader> =
         std::iter::repeat_with(|| Reader::new(&reading, is_parallel)).take(n).collect();
@@ -67,6 +63,38 @@ pub(crate) async fn chat_completions(
     let look = |step: &Step| drop(readers[step.choice].step(&app, step));
     let outputs = collect_with(generation, n, look).await?;
     Ok(respond(&app, &request, &header, &outputs, &readers))
+}
+
+/// How the answers are read.
+fn reading(app: &App, request: &ChatRequest, opening: Opening) -> Reading {
+    let Formats { tools, reasoning, .. } = app.formats;
+    let tools = request.tools.format(tools);
+    // A forced call is an answer without channels where those are not JSON.
+    let has_channels = tools == Some(ToolFormat::GptOss) || !request.tools.are_forced();
+    Reading {
+        tools,
+        reasoning: reasoning.filter(|format| has_channels || *format != ReasoningFormat::GptOss),
+        opening,
+        separates_reasoning: request.separates_reasoning,
+        offered: Arc::clone(&request.tools.set),
+    }
+}
+
+/// What the answers must be texts of. What the client gives or the tools need is for what follows
+/// the reasoning.
+fn grammar(
+    given: Option<Grammar>,
+    tools: &Tools,
+    reading: &Reading,
+) -> Result<Option<Grammar>, ApiError> {
+    let grammar = match given {
+        Some(given) => Some(given),
+        None => tools.grammar(reading.tools)?,
+    };
+    match (grammar, reading.reasoning_end()) {
+        (Some(grammar), Some(end)) => grammar.behind(end).map(Some),
+        (grammar, _) => Ok(grammar),
+    }
 }
 
 /// The prompt, and what it says about reasoning.
@@ -214,8 +242,8 @@ mod tests {
         let is_none = "{{ m.content is none }}";
         let added = "{{ m.content + ':' }}";
         for (answer, expected) in [
-            (format!("{calls}{object}{is_none}"), "Hi {\"x\": 1}true"),
-            (format!("{calls}{string}{is_none}"), "Hi f{\"x\":1}true"),
+            (format!("{calls}{object}{is_none}"), "Hi {\"x\": 1}True"),
+            (format!("{calls}{string}{is_none}"), "Hi f{\"x\":1}True"),
             (format!("{calls}{object}{added}"), "Hi {\"x\": 1}:"),
             (format!("{calls}{string}{added}"), "Hi f{\"x\":1}:"),
         ] {

@@ -6,7 +6,7 @@ use crate::{
     app::App,
     fields::Fields,
     params::{CHAT_NAMES, Params, check_top_logprobs},
-    parse::{ToolChoice, Tools},
+    parse::Tools,
     text::RenderOptions,
 };
 use serde_json::{Map, Value};
@@ -46,8 +46,8 @@ impl ChatRequest {
         }
         let top_logprobs = check_top_logprobs("top_logprobs", top_logprobs.unwrap_or(0))?;
         let tools = Tools::take(&mut fields)?;
-        if !matches!(tools.choice, ToolChoice::None | ToolChoice::Auto) {
-            let problem = "must be \"auto\" or \"none\": forcing a tool is not supported";
+        if let Some(grammar) = params.grammar.as_ref().filter(|_| tools.are_forced()) {
+            let problem = format!("cannot force a call together with `{}`", grammar.field());
             return Err(ApiError::field("tool_choice", problem));
         }
         Ok(Self {

@@ -3,7 +3,7 @@
 use super::{detect::ReasoningFormat, event::Out};
 
 const OPEN: &str = "<think>";
-const CLOSE: &str = "</think>";
+pub(super) const CLOSE: &str = "</think>";
 
 pub(super) const TAGS: &[&str] = &[OPEN, CLOSE];
 

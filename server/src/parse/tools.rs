@@ -16,6 +16,8 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// JSON schema; an object.
     pub(crate) parameters: Value,
+    /// Whether arguments must be valid under the schema.
+    pub(crate) is_strict: bool,
 }
 
 /// Which calls are wanted.
@@ -69,6 +71,10 @@ impl ToolSet {
         self.0.is_empty()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Function> {
+        self.0.iter()
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
@@ -119,7 +125,8 @@ fn function(tool: &Value, path: &str) -> Result<Function, ApiError> {
         return Err(ApiError::field(field, problem));
     }
     let parameters = function.get_or::<Map<String, Value>>("parameters", Map::new())?;
-    Ok(Function { name, parameters: Value::Object(parameters) })
+    let is_strict = function.get_or("strict", false)?;
+    Ok(Function { name, parameters: Value::Object(parameters), is_strict })
 }
 
 impl Tools {

@@ -24,6 +24,7 @@ pub(crate) struct Seen {
     pub(crate) stop_token_ids: Vec<u32>,
     pub(crate) ignore_eos: bool,
     pub(crate) logprobs: LogprobOptions,
+    pub(crate) is_constrained: bool,
 }
 
 /// The engine.
@@ -131,6 +132,7 @@ impl Backend for Scripted {
             stop_token_ids: request.stop_token_ids.clone(),
             ignore_eos: request.ignore_eos,
             logprobs: request.logprobs,
+            is_constrained: request.constraint.is_some(),
         });
         if self.holds {
             self.held.lock().unwrap().push(request);

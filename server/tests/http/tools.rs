@@ -236,6 +236,43 @@ async fn formats_are_detected_or_named() {
 }
 
 #[tokio::test]
+async fn a_forced_call_is_a_call_in_any_format() {
+    let calls = || json!([["get_weather", "{\"city\": \"Rome\"}"]]);
+    let json = "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}";
+    for (family, parser, answer) in [
+        ("gpt_oss", "auto", format!("{json}<|return|>")),
+        ("qwen3", "qwen3_coder", format!("{json}<|im_end|>")),
+        ("qwen3", "none", format!("{json}<|im_end|>")),
+        ("qwen3", "auto", format!("<tool_call>\n{json}\n</tool_call><|im_end|>")),
+    ] {
+        let options =
+            ServerOptions { tool_call_parser: parser.parse().unwrap(), ..ServerOptions::default() };
+        let (app, engine) = serving(family, options, &answer);
+        for choice in
+            [json!("required"), json!({"type": "function", "function": {"name": "get_weather"}})]
+        {
+            let body = with(body(), json!({"tool_choice": choice}));
+            check(&app, body, (None, None, calls())).await;
+            assert!(engine.last_seen().is_constrained);
+        }
+        check(
+            &app,
+            json!({"messages": body()["messages"]}),
+            (
+                None,
+                Some(match parser {
+                    "auto" if family == "qwen3" => answer.strip_suffix("<|im_end|>").unwrap(),
+                    _ => json,
+                }),
+                json!([]),
+            ),
+        )
+        .await;
+        assert!(!engine.last_seen().is_constrained);
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_call_is_content() {
     for text in [
         "<tool_call>\n{\"name\": \"nope\", \"arguments\": {}}\n</tool_call>",
@@ -328,6 +365,10 @@ async fn what_is_wrong_with_tools_is_refused_by_name() {
             "tool_choice.function.name",
         ),
         (json!({"tools": [], "tool_choice": "required"}), "tool_choice"),
+        (
+            json!({"tool_choice": "required", "response_format": {"type": "json_object"}}),
+            "tool_choice",
+        ),
         (json!({"tool_choice": 3}), "tool_choice"),
         (json!({"parallel_tool_calls": "no"}), "parallel_tool_calls"),
         (json!({"separate_reasoning": 1}), "separate_reasoning"),
