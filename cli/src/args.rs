@@ -75,6 +75,19 @@ pub enum Command {
         after_help = "Example:\n  precast from-sglang -- python -m sglang.launch_server --model-path demo --port 8000"
     )]
     FromSglang(FromSglangArgs),
+    /// Measure a server.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+/// What is measured.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Send requests at a rate and print throughput and latencies, as sglang.bench_serving does.
+    #[command(
+        after_help = "Example:\n  precast bench serving --dataset-name random-ids --random-input-len 128 --random-output-len 32 --random-range-ratio 1 --num-prompts 64 --max-concurrency 8"
+    )]
+    Serving(Box<loadgen::ServingArgs>),
 }
 
 /// What an artifact is compiled for; also the options of `run`.
@@ -556,7 +569,11 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 /// # Errors
 /// clap's error, which also carries help and version texts.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(args)
+    let args: Vec<OsString> = args.into_iter().collect();
+    // Lines for the Python client write flags with underscores too.
+    let is_bench = args.windows(2).any(|pair| pair[0] == "bench" && pair[1] == "serving");
+    let spelt = |arg| if is_bench { loadgen::hyphenate(arg) } else { arg };
+    Cli::try_parse_from(args.into_iter().map(spelt))
 }
 
 #[cfg(test)]
@@ -593,6 +610,15 @@ mod tests {
             panic!()
         };
         assert_eq!(args.build.graph_bs, [1, 2].map(GraphBs::Size));
+    }
+
+    #[test]
+    fn lines_for_the_python_client_parse() {
+        let line = "x bench serving --backend vllm --num-prompt 5 --max_concurrency 2";
+        let Command::Bench(BenchCommand::Serving(args)) = cli(line).unwrap().command else {
+            panic!("{line}")
+        };
+        assert_eq!((args.num_prompts, args.max_concurrency), (5, Some(2)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The program as a value: the commands with what extensions add to them.
 
 use crate::{
-    args::Command,
-    compile, doctor,
+    args::{BenchCommand, Command},
+    bench, compile, doctor,
     extension::{Extension, ExtensionError},
     from_sglang::{self, NoLaunchLine},
     generate, inspect, log, opt, selfcheck, serve,
@@ -102,6 +102,7 @@ impl Precast {
             Command::Opt(args) => opt::opt(self, &args),
             Command::Doctor(args) => doctor::doctor(&args),
             Command::FromSglang(args) => from_sglang::from_sglang(&args),
+            Command::Bench(BenchCommand::Serving(args)) => bench::serving(&args),
         }
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct ModelInfoBody {
     has_audio_understanding: bool,
     model_type: String,
     architectures: [String; 1],
+    /// Ids below this are tokens.
+    vocab_size: u32,
 }
 
 /// `GET /model_info`.
@@ -95,6 +97,7 @@ pub(crate) async fn model_info(State(AppState(app)): State<AppState>) -> Json<Mo
         has_audio_understanding: false,
         model_type: info.model_type.clone(),
         architectures: [info.architecture.clone()],
+        vocab_size: info.vocab_size,
     })
 }
 

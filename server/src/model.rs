@@ -1,6 +1,6 @@
 //! What the server knows about the model: tokenizer, chat template, defaults, limits.
 
-use crate::text::{ChatTemplate, Tokenizer};
+use crate::text::{ChatTemplate, RenderOptions, Tokenizer};
 use artifact::{Artifact, ArtifactError};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -54,6 +54,28 @@ impl ModelFiles<'_> {
     /// [`ModelError`] names the file that is wrong.
     pub fn check(&self) -> Result<(), ModelError> {
         self.read().map(|_| ())
+    }
+
+    /// Renders a user's message as a chat whose answer comes next, without the token that the
+    /// tokenizer puts before it, for clients that send chats as text.
+    ///
+    /// # Errors
+    /// [`ModelError`] names the file that is wrong or has no chat template.
+    pub fn user_turn(&self) -> Result<impl Fn(&str) -> Result<String, String> + use<>, ModelError> {
+        let config = parse("tokenizer_config.json", self.tokenizer_config)?;
+        let special_tokens = special_tokens(&config);
+        let bos = special_tokens.get("bos_token").and_then(Value::as_str).map(str::to_owned);
+        let template = Templates::new(self.chat_template, &config, &special_tokens)?;
+        let template = template.chat.ok_or(ModelError::Missing("chat template"))?;
+        Ok(move |message: &str| {
+            let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+            let messages = serde_json::json!([{"role": "user", "content": message}]);
+            let text = template.render(&messages, &options)?;
+            Ok(match &bos {
+                Some(bos) if !bos.is_empty() => text.replace(bos.as_str(), ""),
+                _ => text,
+            })
+        })
     }
 
     fn read(&self) -> Result<Texts, ModelError> {

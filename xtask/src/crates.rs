@@ -32,6 +32,7 @@ pub(crate) const ALLOWED: &[(&str, &str, &[&str])] = &[
         &["artifact", "hal", "tensor"],
     ),
     ("server", "HTTP, tokenizer, chat templates, streaming, metrics", &["artifact", "runtime"]),
+    ("loadgen", "requests at a rate, what became of them, the field's table", &[]),
     ("xtask", "repository chores, this table among them", &[]),
 ];
 
