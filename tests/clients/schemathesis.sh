@@ -10,8 +10,10 @@ skip() { echo "SKIPPED schemathesis: $1"; exit 0; }
 seconds=${1:-120}
 target=${CARGO_TARGET_DIR:-target}
 venv=$target/clients/schemathesis
-pin=schemathesis==4.32.5
-if ! "$venv/bin/pip" freeze 2>/dev/null | grep -qx "$pin"; then
+version=4.32.5
+pin=schemathesis==$version
+is_there="import importlib.metadata as m, sys; sys.exit(m.version('schemathesis') != '$version')"
+if ! "$venv/bin/python" -c "$is_there" 2>/dev/null; then
     python3 -m venv "$venv" && "$venv/bin/pip" install -q "$pin" || skip "$pin does not install"
 fi
 
