@@ -8,7 +8,8 @@ cd "$(dirname "$0")/../.."
 
 skip() { echo "SKIPPED schemathesis: $1"; exit 0; }
 seconds=${1:-120}
-target=${CARGO_TARGET_DIR:-target}
+root=$PWD
+target=${CARGO_TARGET_DIR:-$root/target}
 venv=$target/clients/schemathesis
 version=4.32.5
 pin=schemathesis==$version
@@ -32,7 +33,9 @@ for _ in $(seq 600); do
 done
 
 status=0
-timeout "$((seconds + 120))" "$venv/bin/schemathesis" --config-file tests/clients/schemathesis.toml run "$base/openapi.json" \
+# It keeps what it found in the directory it runs in.
+cd "$folder"
+timeout "$((seconds + 120))" "$venv/bin/schemathesis" --config-file "$root/tests/clients/schemathesis.toml" run "$base/openapi.json" \
     --checks not_a_server_error --mode all --phases examples,fuzzing,stateful \
     --max-time "$seconds" --request-timeout 60 --workers 2 --seed 1 --no-color || status=$?
 
