@@ -10,7 +10,10 @@ import serving
 from serving import check
 
 QUESTION = [{"role": "user", "content": "What is a bucket?"}]
+# Tokens for JSON. White space is forbidden, or the small model writes nothing else.
+ROOM = 160
 SCHEMA = {
+    "x-guidance": {"whitespace_flexible": False},
     "type": "object",
     "properties": {
         "city": {"type": "string", "maxLength": 12},
@@ -169,7 +172,7 @@ def biases_and_penalties(server):
 def json_schema(server):
     shape = {"type": "json_schema", "json_schema": {"name": "day", "strict": True, "schema": SCHEMA}}
     for stream in (False, True):
-        answer = chat(server, response_format=shape, max_tokens=96, stream=stream)
+        answer = chat(server, response_format=shape, max_tokens=ROOM, stream=stream)
         if stream:
             text = "".join(c.choices[0].delta.content or "" for c in answer)
         else:
@@ -191,12 +194,12 @@ def tools(server):
     free = chat(server, tools=[WEATHER]).choices[0]
     check(free.message.content or free.message.tool_calls, f"{free}")
     forced = {"type": "function", "function": {"name": "get_weather"}}
-    choice = chat(server, tools=[WEATHER], tool_choice=forced, max_tokens=120).choices[0]
+    choice = chat(server, tools=[WEATHER], tool_choice=forced, max_tokens=ROOM).choices[0]
     call = choice.message.tool_calls[0]
     check(call.function.name == "get_weather" and call.id, f"{call}")
     check(set(json.loads(call.function.arguments)) == {"city", "warm", "days"}, f"{call}")
     name, arguments = "", ""
-    for chunk in chat(server, tools=[WEATHER], tool_choice=forced, max_tokens=120, stream=True):
+    for chunk in chat(server, tools=[WEATHER], tool_choice=forced, max_tokens=ROOM, stream=True):
         for piece in chunk.choices[0].delta.tool_calls or []:
             name += piece.function.name or ""
             arguments += piece.function.arguments or ""
@@ -284,4 +287,4 @@ CASES = [
 ]
 
 with serving.server(serving.artifact()) as server:
-    serving.run_all(CASES, server, unfinished=[json_schema, json_object, tools])
+    serving.run_all(CASES, server)

@@ -99,9 +99,8 @@ def check(holds, what):
         raise AssertionError(what)
 
 
-def run_all(cases, argument, unfinished=()):
-    """Runs test functions, prints a line for each, and fails when one does. Those in `unfinished`
-    may be refused by a server that says it does not support them yet."""
+def run_all(cases, argument):
+    """Runs test functions, prints a line for each, and fails when one does."""
     failures = 0
     for case in cases:
         start = time.monotonic()
@@ -109,9 +108,6 @@ def run_all(cases, argument, unfinished=()):
             case(argument)
             print(f"ok      {case.__name__} ({time.monotonic() - start:.1f} s)", flush=True)
         except Exception as error:  # Each case is told about, however it fails.
-            if case in unfinished and "not supported" in str(error):
-                print(f"waits   {case.__name__}: {error}", flush=True)
-                continue
             failures += 1
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
             print(f"FAILED  {case.__name__}: {kind}{str(error)[:2000]}", flush=True)

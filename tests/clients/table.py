@@ -33,8 +33,9 @@ def read(output):
     return rows
 
 
-def check_rows(rows, *, backend, requests, inputs, outputs, concurrency, streams):
-    """That all rows are there, filled, plausible and in agreement."""
+def check_rows(rows, *, backend, requests, inputs, outputs, concurrency, streams, most_again=1.2):
+    """That all rows are there, filled, plausible and in agreement. Tokens that random weights choose
+    become up to `most_again` times as many when their text is tokenized again."""
     missing = [label for label in ROWS if not rows.get(label)]
     check(not missing, f"rows without a value: {missing} in {rows}")
     n = {label: float(rows[label]) for label in ROWS if label not in ROWS[:3]}
@@ -44,7 +45,7 @@ def check_rows(rows, *, backend, requests, inputs, outputs, concurrency, streams
     check(n["Total input tokens"] == inputs, f"input tokens: {n['Total input tokens']}, {inputs} sent")
     check(n["Total generated tokens"] == outputs, f"{n['Total generated tokens']} of {outputs} tokens")
     again = n["Total generated tokens (retokenized)"]
-    check(0.5 * outputs < again < 1.2 * outputs, f"retokenized: {again} of {outputs}")
+    check(0.5 * outputs < again < most_again * outputs, f"retokenized: {again} of {outputs}")
 
     def close(a, b, what, relative=0.03):
         check(abs(a - b) <= relative * abs(b) + 0.02, f"{what}: {a} is not {b}")
