@@ -223,7 +223,8 @@ impl<D: Device> Engine<D> {
 }
 
 /// How long the engine waits to hear what a request may choose; all others wait with it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Sets of tokens are bounded to take milliseconds, so this long only a starved thread takes.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The tokens that `constraint` allows next, or how the output ends.
 fn allowed<'a>(
@@ -244,7 +245,8 @@ fn allowed<'a>(
     }
 }
 
-const TOO_SLOW: &str = "the grammar is too complex: its next tokens were not known within a second";
+const TOO_SLOW: &str =
+    "the grammar is too complex: its next tokens were not known within five seconds";
 const NO_TOKEN: &str = "the model's output for this request is not a number";
 
 /// Appends a token and tells the client. Returns whether the sequence ended.

@@ -40,7 +40,7 @@ impl Constraint for Ruled {
         self.taken.lock().unwrap().push(token);
     }
 
-    fn allowed(&mut self, patience: Duration) -> Allowed<'_> {
+    fn allowed(&mut self, _patience: Duration) -> Allowed<'_> {
         match (self.rule)(&self.taken.lock().unwrap()) {
             Next::Only(tokens) => {
                 self.bits.fill(0);
@@ -49,10 +49,7 @@ impl Constraint for Ruled {
                 }
                 Allowed::Tokens(&self.bits)
             }
-            Next::Pending => {
-                std::thread::sleep(patience);
-                Allowed::Pending
-            }
+            Next::Pending => Allowed::Pending,
             Next::Complete => Allowed::Complete,
             Next::Failed => Allowed::Failed("it does not fit"),
         }
@@ -159,11 +156,10 @@ fn what_fails_or_is_never_known_ends_alone() {
     assert_eq!(failed.finish(), Some(Finish::Constraint("it does not fit".into())));
     assert_eq!(late.tokens().len(), 4);
     assert!(
-        matches!(late.finish(), Some(Finish::Constraint(why)) if why.contains("within a second"))
+        matches!(late.finish(), Some(Finish::Constraint(why)) if why.contains("within five seconds"))
     );
     let stats = engine.stats();
     assert_eq!(stats.constraint_waits_total, 1);
-    assert!(stats.constraint_wait >= Duration::from_secs(1));
 }
 
 #[test]

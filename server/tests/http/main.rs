@@ -15,5 +15,6 @@ mod metrics;
 mod openapi;
 mod page;
 mod scripted;
+mod structured;
 mod support;
 mod tools;
