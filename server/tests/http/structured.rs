@@ -81,7 +81,7 @@ fn schemas() -> Vec<Case> {
                 has_keys(v, &["box", "unit"])
                     && has_keys(&v["box"], &["sides", "code"])
                     && sides.is_some_and(|s| (2..=4).contains(&s.len()))
-                    && sides.unwrap().iter().all(|n| (-5..=250).contains(&n.as_i64().unwrap()))
+                    && sides.unwrap().iter().all(|n| (-5.0..=250.0).contains(&n.as_f64().unwrap()))
                     && code.len() == 6
                     && code[..2].iter().all(u8::is_ascii_uppercase)
                     && code[2] == b'-'
