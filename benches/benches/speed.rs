@@ -59,7 +59,11 @@ fn main() -> anyhow::Result<()> {
     };
     let artifact = artifact(name, weights, &shape)?;
     // Every prompt is computed.
-    let options = EngineOptions { prefix_cache: false, ..EngineOptions::default() };
+    let options = EngineOptions {
+        prefix_cache: false,
+        disable_mixed_chunk: true,
+        ..EngineOptions::default()
+    };
     let engine_args =
         EngineArgs { threads: Some(THREADS as u32), instruction_set, ..EngineArgs::default() };
     let mut engine = load_engine(&artifact, &engine_args, options, false)?;
@@ -146,6 +150,7 @@ fn add(
         logprobs: LogprobOptions::default(),
         constraint: None,
         arrival: Instant::now(),
+        priority: 0,
         sink: Box::new(Ignore),
     })?;
     Ok(())

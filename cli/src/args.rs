@@ -4,6 +4,7 @@ use crate::{
     from_sglang::FromSglangArgs,
     graph_bs::{AutoArgs, GraphBs},
     operation::OperationArgs,
+    scheduling::SchedulingArgs,
     target,
 };
 use clap::{
@@ -331,9 +332,9 @@ pub struct HttpArgs {
     /// Changes nothing: answers always say how many tokens of the prompt were in the prefix cache.
     #[arg(long)]
     pub enable_cache_report: bool,
-    /// Requests that may wait; more are answered 429.
-    #[arg(long, visible_alias = "max-queue", value_name = "N", default_value_t = 1024)]
-    pub max_queued_requests: u32,
+    /// How requests are scheduled.
+    #[command(flatten)]
+    pub scheduling: SchedulingArgs,
     /// How the engine runs.
     #[command(flatten)]
     pub engine: EngineArgs,

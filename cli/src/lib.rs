@@ -23,6 +23,7 @@ mod precast;
 mod program;
 mod recorded;
 mod report;
+mod scheduling;
 mod selfcheck;
 mod serve;
 mod target;

@@ -56,6 +56,7 @@ fn replay(engine: &mut Engine<HostDevice>, prompt: &[u32]) -> anyhow::Result<Vec
         logprobs: LogprobOptions { output: true, ..Default::default() },
         constraint: None,
         arrival: Instant::now(),
+        priority: 0,
         sink: Box::new(Collect(events)),
     })?;
     while engine.step()? != StepOutcome::Idle {}
@@ -67,7 +68,7 @@ fn replay(engine: &mut Engine<HostDevice>, prompt: &[u32]) -> anyhow::Result<Vec
                 logprob: logprob.and_then(|l| l.logprob).unwrap_or(f32::NAN),
             }),
             TokenEvent::Ended { finish } => bail!("the recorded run ended early: {finish:?}"),
-            TokenEvent::Prompt { .. } => {}
+            _ => {}
         }
     }
     Ok(tokens)

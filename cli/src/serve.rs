@@ -86,11 +86,12 @@ fn start(
         let engine = scope.spawn(|| -> anyhow::Result<EngineHandle> {
             let options = EngineOptions {
                 max_running_requests,
-                max_queued_requests: Some(http.max_queued_requests),
                 check_weights: !http.engine.no_checksum,
                 prefix_cache: !http.disable_radix_cache,
                 max_total_tokens,
+                ..EngineOptions::default()
             };
+            let options = http.scheduling.apply(options);
             let mut engine = load_engine(precast, &artifact, &http.engine, options, false)?;
             if verify {
                 check_recorded(&artifact, &mut engine)?;

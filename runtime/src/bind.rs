@@ -60,22 +60,9 @@ impl<G> Sized<G> {
         self.sizes.iter().copied().find(|&(tier, r)| tier >= context && r >= rows)
     }
 
-    /// The most of `rows` rows that one graph takes at a context of `context` tokens.
-    pub(crate) fn most(&self, context: u32, rows: u32) -> u32 {
-        let fitting = self.sizes.iter().filter(|&&(tier, _)| tier >= context);
-        fitting.map(|&(_, r)| r).max().unwrap_or(0).min(rows)
-    }
-
-    /// The most rows, up to `rows`, that fill a graph that begins at `start`, with its size.
-    pub(crate) fn filled(&self, start: u32, rows: u32) -> Option<(u32, u32)> {
-        let fills = |&&(tier, r): &&(u32, u32)| r <= rows && start + r <= tier;
-        let most = self.sizes.iter().filter(fills).map(|&(_, r)| r).max()?;
-        self.sizes.iter().copied().find(|&(tier, r)| r == most && start + r <= tier)
-    }
-
     /// The graph of exactly this size.
     pub(crate) fn get(&self, (tier, rows): (u32, u32)) -> &Bound<G> {
-        self.set.pick(tier, rows).expect("sizes come from `fit` and `filled`").1
+        self.set.pick(tier, rows).expect("sizes come from `fit`").1
     }
 
     /// The longest context, in tokens.
@@ -116,13 +103,7 @@ pub(crate) fn bind<D: Device>(
             source,
         })?;
         of_phase.push((size, Bound { graph, ports, index }));
-        counters.push(BucketCounters {
-            phase: plan.phase,
-            rows: plan.rows,
-            context_tokens: plan.context_tokens,
-            replays: 0.into(),
-            padded_rows: 0.into(),
-        });
+        counters.push(BucketCounters::new(plan.phase, plan.rows, plan.context_tokens));
         times.push((plan.name.clone(), start.elapsed().as_secs_f64() * 1e3));
     }
     let graphs = Graphs {

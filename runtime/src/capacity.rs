@@ -1,6 +1,6 @@
 //! Which sizes of memory an engine takes, and how many sequences may run at once.
 
-use crate::EngineError;
+use crate::{EngineError, costs::Costs};
 use artifact::{Manifest, WindowMemory};
 
 /// Checks every size that the engine divides by or hands to the device.
@@ -46,7 +46,7 @@ pub(crate) fn kv_blocks(
     }
 }
 
-fn at_least_1(field: &'static str, found: u32) -> Result<(), EngineError> {
+pub(crate) fn at_least_1(field: &'static str, found: u32) -> Result<(), EngineError> {
     let must_be = "at least 1";
     if found > 0 { Ok(()) } else { Err(EngineError::Range { field, found: found.into(), must_be }) }
 }
@@ -109,6 +109,34 @@ fn window_room(window: &WindowMemory, block_tokens: u32, context: u32, chunk: u3
         Some(rest) => u32::try_from(1 + rest / each.max(1)).unwrap_or(u32::MAX),
         None => 0,
     }
+}
+
+/// What a decode step costs when as many requests run as may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ceiling {
+    pub(crate) replays: u32,
+    pub(crate) padded_rows: u32,
+}
+
+/// The decode step of `max_running` requests. Warns when that is not one replay of as many rows.
+pub(crate) fn ceiling(costs: &Costs, max_running: u32) -> Ceiling {
+    let largest = costs.decode_rows().max().unwrap_or(1);
+    let last = (max_running - 1) % largest + 1;
+    let rows = costs.decode_rows().filter(|&rows| rows >= last).min().unwrap_or(last);
+    let ceiling = Ceiling { replays: max_running.div_ceil(largest), padded_rows: rows - last };
+    let cost = match ceiling {
+        Ceiling { replays: 1, padded_rows: 0 } => return ceiling,
+        Ceiling { replays: 1, padded_rows } => format!("{padded_rows} of {rows} rows are padding"),
+        Ceiling { replays, .. } => format!(
+            "takes {replays} replays, each of which reads all weights; the largest has {largest} rows"
+        ),
+    };
+    tracing::warn!(
+        "no decode plan has exactly {max_running} rows, the most requests that run at once: a full \
+         batch {}{cost}; compile with `--graph-bs` ... {max_running}",
+        if ceiling.replays == 1 { "is padded, " } else { "" },
+    );
+    ceiling
 }
 
 #[cfg(test)]

@@ -2,16 +2,20 @@
 
 use crate::{
     EngineError, Finish, FlushError, Flushed, PrefixCaching, Request, RequestError, Stats,
+    TokenEvent,
     bind::bind,
     capacity,
+    choice::{self, Prompt, Work},
+    costs::Costs,
     handle::{Shared, Totals},
     limits::{Checked, Limits},
     memory::Memories,
     replay::Replayer,
     sampler::Sampler,
-    schedule::{Scheduler, Work},
+    schedule::{Scheduler, StepLimits},
     sequence::{Sequence, Sizing},
     stats::Counters,
+    step::Piece,
     throughput::Throughput,
 };
 use artifact::{Artifact, Manifest, Plan};
@@ -21,7 +25,7 @@ use std::{
         Arc,
         atomic::Ordering::{Relaxed, Release, SeqCst},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// How an engine is started.
@@ -33,6 +37,20 @@ pub struct EngineOptions {
     /// The most requests that wait when as many as possible run;
     /// [`EngineOptions::DEFAULT_MAX_QUEUED`] when `None`.
     pub max_queued_requests: Option<u32>,
+    /// The most prompt tokens that a step feeds; as many as the largest prefill plan takes when
+    /// `None`. Larger plans are not used then.
+    pub chunked_prefill_size: Option<u32>,
+    /// The most prompt tokens of requests whose prefill has begun, where a prompt counts with what
+    /// one step may feed of it; [`EngineOptions::DEFAULT_MAX_PREFILL_TOKENS`] when `None`. The first
+    /// is always admitted.
+    pub max_prefill_tokens: Option<u32>,
+    /// Decode replays feed no tokens of prompts.
+    pub disable_mixed_chunk: bool,
+    /// Requests of a higher [`Request::priority`] start first.
+    pub priority_scheduling: bool,
+    /// Time of one replay of each plan, in the order of the manifest, for the choice of steps;
+    /// measured when `None`.
+    pub plan_times: Option<Vec<Duration>>,
     /// Compare the weights with their checksum, which reads every byte.
     pub check_weights: bool,
     /// Keep KV blocks for later requests that begin with the same tokens, where the model allows it:
@@ -50,6 +68,11 @@ impl Default for EngineOptions {
             check_weights: false,
             prefix_cache: true,
             max_total_tokens: None,
+            chunked_prefill_size: None,
+            max_prefill_tokens: None,
+            disable_mixed_chunk: false,
+            priority_scheduling: false,
+            plan_times: None,
         }
     }
 }
@@ -57,6 +80,8 @@ impl Default for EngineOptions {
 impl EngineOptions {
     /// Requests that may wait when nothing else is said.
     pub const DEFAULT_MAX_QUEUED: u32 = 8192;
+    /// Prompt tokens whose prefill has begun when nothing else is said.
+    pub const DEFAULT_MAX_PREFILL_TOKENS: u32 = 16384;
 }
 
 /// How long the parts of a start took.
@@ -89,6 +114,13 @@ pub enum StepOutcome {
         /// How many.
         rows: u32,
     },
+    /// As [`StepOutcome::Decode`], with tokens of prompts in the same replay.
+    Mixed {
+        /// Sequences that decode.
+        rows: u32,
+        /// Tokens of prompts.
+        tokens: u32,
+    },
 }
 
 /// An engine that owns its device. Drive it with [`Engine::step`], or hand it to a thread with
@@ -110,8 +142,10 @@ pub struct Engine<D: Device> {
 pub(crate) struct Scratch {
     /// Running sequences that decode.
     pub(crate) batch: Vec<usize>,
-    /// Most probable tokens of a replay's rows.
-    pub(crate) argmax: Vec<Option<u32>>,
+    /// Running sequences that are in prefill, in the order in which they are served.
+    pub(crate) prompts: Vec<Prompt>,
+    /// What a decode replay feeds.
+    pub(crate) pieces: Vec<Piece>,
     /// One row of logits.
     pub(crate) logits: Vec<f32>,
     /// Running sequences that ended in this step, ascending.
@@ -180,7 +214,9 @@ impl<D: Device> Engine<D> {
         let slots = manifest.sequences.map_or(0, |sequences| sequences.slots);
 
         let (graphs, buckets, bind_times) = bind(&mut device, manifest, plans)?;
-        let replayer = Replayer::new(device, graphs, manifest);
+        let costs = Costs::new(&buckets, options.plan_times.as_deref());
+        capacity::at_least_1("chunked_prefill_size", options.chunked_prefill_size.unwrap_or(1))?;
+        let replayer = Replayer::new(device, graphs, costs, options.chunked_prefill_size, manifest);
         let block_tokens = manifest.kv.block_tokens;
         let in_memory = blocks * block_tokens;
         let context = manifest.model.max_context.min(replayer.context_tokens()).min(in_memory);
@@ -191,20 +227,33 @@ impl<D: Device> Engine<D> {
         counters.free_blocks.store(blocks.into(), Relaxed);
         counters.free_window_blocks.store(window_blocks.into(), Relaxed);
         counters.free_slots.store(slots.into(), Relaxed);
+        let ceiling = capacity::ceiling(&replayer.costs, max_running);
         let limits = Limits { vocab_size, context_tokens: context as usize };
         let totals = Totals { blocks, block_tokens, window_blocks, slots, prefix_cache };
         let requests = (max_running, max_queued);
-        let shared = Shared::new(limits, requests, totals, counters, replayer.device_name());
+        let shared =
+            Shared::new(limits, requests, ceiling, totals, counters, replayer.device_name());
         let memories = Memories::new(manifest, blocks, prefix_cache == PrefixCaching::On);
         let scratch = Scratch {
             batch: Vec::with_capacity(max_running as usize),
-            argmax: Vec::with_capacity(replayer.max_output_rows() as usize),
+            prompts: Vec::with_capacity(max_running as usize),
+            pieces: Vec::with_capacity(replayer.costs.decode_rows().max().unwrap_or(0) as usize),
             logits: vec![0.0; vocab_size as usize],
             ended: Vec::with_capacity(max_running as usize),
         };
+        let prefill_tokens =
+            options.max_prefill_tokens.unwrap_or(EngineOptions::DEFAULT_MAX_PREFILL_TOKENS);
+        let step_limits = StepLimits {
+            max_running: max_running as usize,
+            chunk,
+            prefill_tokens: prefill_tokens as usize,
+            mixes: !options.disable_mixed_chunk,
+            by_priority: options.priority_scheduling,
+            has_slots: manifest.sequences.is_some(),
+        };
         Ok(Self {
             replayer,
-            scheduler: Scheduler::new(memories, block_tokens, max_running),
+            scheduler: Scheduler::new(memories, block_tokens, step_limits),
             sampler: Sampler::new(vocab_size as usize),
             shared: Arc::new(shared),
             scratch,
@@ -273,22 +322,40 @@ impl<D: Device> Engine<D> {
         self.shared.counters.begin_step(start);
         self.drop_closed();
         self.start_waiting();
-        let outcome = match self.scheduler.next() {
+        let work = self.choose_work();
+        self.scheduler.prefilled_last = matches!(work, Work::Prefill(_));
+        let outcome = match work {
             Work::Nothing => Ok(StepOutcome::Idle),
             Work::Prefill(index) => self.prefill_step(index),
-            Work::Decode => self.decode_step(),
+            Work::Decode { rows } => self.decode_step(rows),
         };
         match &outcome {
             Err(error) => self.abort_all(&error.to_string()),
-            Ok(_) => self.publish(start),
+            Ok(outcome) => {
+                let time = self.publish().duration_since(start);
+                if *outcome != StepOutcome::Idle {
+                    self.shared.counters.step(time);
+                }
+            }
         }
         outcome
     }
 
-    fn publish(&mut self, start: Instant) {
+    fn choose_work(&mut self) -> Work {
+        self.scheduler.reuse_prefixes();
+        let (scheduler, prompts) = (&self.scheduler, &mut self.scratch.prompts);
+        scheduler.prompts(prompts);
+        choice::order(prompts);
+        let limits = (scheduler.limits.chunk, scheduler.limits.mixes);
+        let decoding = scheduler.decoding();
+        choice::choose(&self.replayer.costs, decoding, prompts, limits, scheduler.prefilled_last)
+    }
+
+    /// Brings the counters up to date; returns when.
+    fn publish(&mut self) -> Instant {
         let counters = &self.shared.counters;
         counters.waiting.store(self.scheduler.waiting.len() as u64, Relaxed);
-        let preempted = self.scheduler.waiting.iter().take_while(|s| s.preempted).count();
+        let preempted = self.scheduler.waiting.iter().take_while(|s| s.was_preempted()).count();
         counters.preempted.store(preempted as u64, Relaxed);
         let memories = &self.scheduler.memories;
         let kv = memories.kv();
@@ -299,13 +366,13 @@ impl<D: Device> Engine<D> {
         counters.free_window_blocks.store(memories.free_window_blocks() as u64, Relaxed);
         counters.free_slots.store(memories.free_slots() as u64, Relaxed);
         let now = Instant::now();
-        counters.last_step_ns.store(now.duration_since(start).as_nanos() as u64, Relaxed);
         let generated = counters.generation_tokens.load(Relaxed);
         let rate = self.throughput.update(now, generated, self.scheduler.is_idle());
         counters.gen_throughput.store(rate.to_bits(), Relaxed);
         counters.end_step();
         // Last: who sees that nothing runs sees the rest too.
         counters.running.store(self.scheduler.running.len() as u64, Release);
+        now
     }
 
     fn drop_closed(&mut self) {
@@ -326,13 +393,16 @@ impl<D: Device> Engine<D> {
 
     fn start_waiting(&mut self) {
         while let Some(sequence) = self.scheduler.start_next() {
-            if !sequence.preempted {
+            if !sequence.was_preempted() {
                 let tokens = sequence.prompt_len as u64;
                 let shared = &self.shared;
                 shared.counters.prompt_tokens.fetch_add(tokens, Relaxed);
                 if shared.totals.prefix_cache == PrefixCaching::On {
                     shared.counters.prefix_queries.fetch_add(tokens, Relaxed);
                 }
+                let queued = sequence.request.arrival.elapsed();
+                // Whoever has left is dropped in the next step.
+                sequence.request.sink.push(TokenEvent::Started { queued });
             }
         }
     }
@@ -366,7 +436,7 @@ impl<D: Device> Engine<D> {
         while let Some(sequence) = self.scheduler.waiting.pop_front() {
             self.abort(sequence, &finish);
         }
-        self.publish(Instant::now());
+        self.publish();
     }
 
     /// Ends a request, unless it ended in the step that failed.
@@ -392,7 +462,7 @@ impl<D: Device> Engine<D> {
             return Err(FlushError::Busy { requests: requests as u64 });
         }
         let blocks = self.scheduler.memories.flush();
-        self.publish(Instant::now());
+        self.publish();
         Ok(Flushed { blocks })
     }
 }

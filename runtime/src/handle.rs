@@ -2,6 +2,7 @@
 
 use crate::{
     FlushError, PrefixCaching, Request, StartupReport, Stats, SubmitError,
+    capacity::Ceiling,
     limits::{Checked, Limits},
     stats::Counters,
 };
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) device: String,
     pub(crate) max_running: u32,
     pub(crate) max_queued: u32,
+    pub(crate) ceiling: Ceiling,
     pub(crate) totals: Totals,
     /// Requests accepted and not ended.
     pub(crate) requests: AtomicU64,
@@ -50,6 +52,7 @@ impl Shared {
     pub(crate) fn new(
         limits: Limits,
         (max_running, max_queued): (u32, u32),
+        ceiling: Ceiling,
         totals: Totals,
         counters: Counters,
         device: String,
@@ -60,6 +63,7 @@ impl Shared {
             device,
             max_running,
             max_queued,
+            ceiling,
             totals,
             requests: AtomicU64::new(0),
             draining: AtomicBool::new(false),
@@ -74,6 +78,8 @@ impl Shared {
         Stats {
             max_running_requests: self.max_running.into(),
             max_queued_requests: self.max_queued.into(),
+            ceiling_replays: self.ceiling.replays.into(),
+            ceiling_padded_rows: self.ceiling.padded_rows.into(),
             total_blocks: self.totals.blocks.into(),
             total_window_blocks: self.totals.window_blocks.into(),
             total_sequence_slots: self.totals.slots.into(),

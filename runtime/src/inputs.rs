@@ -93,7 +93,9 @@ impl<D: Device> Input<'_, D> {
         self.staging.clear();
         for (position, blocks) in sequences {
             let used = (position / layout.block_tokens) as usize + 1;
-            self.extend(blocks[..used].iter().copied());
+            for (to, block) in self.room(used).iter_mut().zip(blocks) {
+                *to = block.to_le_bytes();
+            }
             self.fill(width - used, spare);
         }
         self.fill(spare_tables * width, spare);
@@ -121,7 +123,14 @@ impl<D: Device> Input<'_, D> {
     }
 
     fn fill(&mut self, count: usize, value: u32) {
-        self.extend(std::iter::repeat_n(value, count));
+        self.room(count).fill(value.to_le_bytes());
+    }
+
+    /// Room for `count` more integers.
+    fn room(&mut self, count: usize) -> &mut [[u8; 4]] {
+        let start = self.staging.len();
+        self.staging.resize(start + count * size_of::<u32>(), 0);
+        self.staging[start..].as_chunks_mut().0
     }
 
     fn flush(&mut self, at: BufferRef) {

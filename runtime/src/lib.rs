@@ -6,9 +6,13 @@
 mod bind;
 mod blocks;
 mod capacity;
+mod choice;
 mod constraint;
+mod costs;
 mod engine;
 mod error;
+#[cfg(test)]
+mod fairness;
 mod handle;
 mod inputs;
 mod kv;
@@ -34,4 +38,4 @@ pub use request::{
     Finish, LogprobOptions, Request, RequestId, Sampling, SamplingError, TokenEvent, TokenLogprob,
     TokenSink,
 };
-pub use stats::{BucketStats, PrefixCaching, Stats};
+pub use stats::{BucketStats, Fallbacks, PrefixCaching, Stats, StepTimes};

@@ -114,6 +114,12 @@ impl Memories {
         assert!(enough, "no more sequences run than there are window blocks for");
     }
 
+    /// The first tokens of a sequence, `tokens` or fewer, that window memory has room for now.
+    pub(crate) fn window_room(&self, held: &Held, tokens: usize) -> usize {
+        let Some(window) = &self.window else { return tokens };
+        tokens.min((held.window.len() + window.pool.free()) * self.block_tokens)
+    }
+
     /// Takes back the window blocks that no token after the first `fed` sees.
     pub(crate) fn pass_window(&mut self, held: &mut Held, fed: usize) {
         let Some(window) = &mut self.window else { return };

@@ -2,12 +2,15 @@
 
 use crate::{
     bind::{Bound, Graphs},
+    costs::Costs,
     inputs::{Input, Layout, Row},
     memory::Held,
-    stats::{BucketCounters, Counters},
+    stats::Counters,
 };
 use artifact::{BufferRef, Manifest};
 use hal::{Device, DeviceError};
+use std::{sync::atomic::Ordering::Relaxed, time::Instant};
+use zerocopy::IntoBytes;
 
 /// A piece of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,25 +21,35 @@ pub(crate) struct Chunk {
     pub(crate) live: u32,
 }
 
-/// Where the outputs of the last replay lie. Valid until the next replay.
+/// Where the logits of the last replay lie. Valid until the next replay.
 #[derive(Clone, Copy)]
 pub(crate) struct Outputs {
     logits: BufferRef,
-    argmax: BufferRef,
 }
 
 /// The device, its graphs, and the bytes on their way to and from it.
 pub(crate) struct Replayer<D: Device> {
     device: D,
     graphs: Graphs<D::Graph>,
+    pub(crate) costs: Costs,
+    /// The most prompt tokens of a step.
+    max_chunk: u32,
     layout: Layout,
     vocab_size: usize,
     staging: Vec<u8>,
-    logits: Vec<u8>,
+    /// Bytes that a replay ended with: the most probable token of each row.
+    argmax: Vec<u8>,
 }
 
 impl<D: Device> Replayer<D> {
-    pub(crate) fn new(device: D, graphs: Graphs<D::Graph>, manifest: &Manifest) -> Self {
+    /// `chunk` is the most prompt tokens of a step; as many as the largest plan takes when `None`.
+    pub(crate) fn new(
+        device: D,
+        graphs: Graphs<D::Graph>,
+        mut costs: Costs,
+        chunk: Option<u32>,
+        manifest: &Manifest,
+    ) -> Self {
         let vocab_size = manifest.model.vocab_size as usize;
         let block_tokens = manifest.kv.block_tokens;
         let table = |rows: u32, context: u32| {
@@ -49,13 +62,19 @@ impl<D: Device> Replayer<D> {
         // Every input lies in the arena.
         let arena_bytes = manifest.memory.arena_bytes as usize;
         let staging = widest.saturating_mul(size_of::<i32>()).min(arena_bytes);
+        if let Some(chunk) = chunk {
+            costs.limit_prefill(chunk);
+        }
+        let output_rows = graphs.head.max_rows().max(graphs.decode.max_rows()) as usize;
         Self {
             device,
+            max_chunk: chunk.unwrap_or(u32::MAX).min(costs.max_chunk()),
             graphs,
+            costs,
             layout: Layout::new(manifest),
             vocab_size,
             staging: Vec::with_capacity(staging),
-            logits: vec![0; vocab_size * size_of::<f32>()],
+            argmax: Vec::with_capacity(output_rows * size_of::<i32>()),
         }
     }
 
@@ -72,70 +91,55 @@ impl<D: Device> Replayer<D> {
         self.graphs.decode.context_tokens().min(self.graphs.prefill.context_tokens())
     }
 
-    /// The most of `rows` rows that one decode replay takes when the longest holds `context`
-    /// tokens.
-    pub(crate) fn decode_rows(&self, context: u32, rows: u32) -> u32 {
-        self.graphs.decode.most(context, rows)
+    /// Whether one decode replay takes `rows` rows of up to `context` tokens.
+    pub(crate) fn takes(&self, context: u32, rows: u32) -> bool {
+        self.graphs.decode.fit(context, rows).is_some()
     }
 
-    /// The most tokens that one prefill replay feeds.
+    /// The most prompt tokens that one step feeds.
     pub(crate) fn max_chunk(&self) -> u32 {
-        self.graphs.prefill.max_rows()
+        self.max_chunk
     }
 
     pub(crate) fn head_rows(&self) -> u32 {
         self.graphs.head.max_rows()
     }
 
-    /// The most rows that any replay gives logits for.
-    pub(crate) fn max_output_rows(&self) -> u32 {
-        self.graphs.head.max_rows().max(self.graphs.decode.max_rows())
-    }
-
-    /// The next piece of `left` tokens from position `start` on: the smallest graph that takes them
-    /// all when no more than a third of it is padding, else the largest that they fill. (Every
-    /// replay reads all weights once, so several small ones cost more than a little padding.)
+    /// The next piece of `left` tokens from position `start` on, by the times that replays take.
     pub(crate) fn chunk(&self, start: u32, left: u32) -> Chunk {
-        let prefill = &self.graphs.prefill;
-        let whole = prefill.fit(start + left, left);
-        let filled = prefill.filled(start, left);
-        match (whole, filled) {
-            (Some(size), Some(_)) if u64::from(size.1) * 2 <= u64::from(left) * 3 => {
-                Chunk { size, live: left }
-            }
-            (_, Some(size)) => Chunk { size, live: size.1 },
-            (whole, None) => {
-                let size = whole.expect("admission keeps positions inside the longest tier");
-                Chunk { size, live: left }
-            }
-        }
+        let (first, _) = self.costs.prefill(start + left, left);
+        let rows = first.map_or(self.max_chunk, |(_, rows)| rows);
+        let live = left.min(rows).min(self.max_chunk);
+        // The longest tier is not needed before the end of the prompt.
+        let size = self.graphs.prefill.fit(start + live, rows);
+        Chunk { size: size.expect("admission keeps positions inside the longest tier"), live }
     }
 
-    /// Feeds one token of each sequence. `context` is the most tokens that a row attends to.
+    /// Feeds `live` rows. `context` is the most tokens that a row attends to.
     pub(crate) fn decode<'a>(
         &mut self,
-        context: u32,
-        rows: impl ExactSizeIterator<Item = Row<'a>> + Clone,
+        (context, live): (u32, u32),
+        rows: impl Iterator<Item = Row<'a>> + Clone,
         counters: &Counters,
     ) -> Result<Outputs, DeviceError> {
-        let live = rows.len() as u32;
-        let size = self
-            .graphs
-            .decode
-            .fit(context, live)
-            .expect("the caller asks `decode_rows` and admission keeps contexts inside a tier");
+        let size = self.graphs.decode.fit(context, live).expect("the caller asks `takes`");
         let bound = self.graphs.decode.get(size);
         let (tier, total) = size;
+        let shortest = rows.clone().map(|r| r.position + 1).min().unwrap_or(0);
+        if self.graphs.decode.fit(shortest, live).is_some_and(|other| other.0 < tier) {
+            counters.fallback_context.fetch_add(1, Relaxed);
+        }
         let padding = (total - live) as usize;
         let width = (tier / self.layout.block_tokens) as usize;
         let mut input = Input { device: &mut self.device, staging: &mut self.staging };
         let padded = (rows, padding);
         input.feed(&bound.ports, &self.layout, padded.clone(), padded, width);
-        replay(&mut self.device, bound, live, &counters.buckets)
+        let mut run = Run { device: &mut self.device, costs: &mut self.costs, counters };
+        run.replay(bound, live, bound.ports.argmax, &mut self.argmax)
     }
 
-    /// Feeds `tokens`, `chunk.live` of one sequence from position `start` on, and leaves their hidden states for
-    /// [`Replayer::head`].
+    /// Feeds `tokens`, `chunk.live` of one sequence from position `start` on, and leaves their hidden
+    /// states for [`Replayer::head`].
     pub(crate) fn prefill(
         &mut self,
         chunk: Chunk,
@@ -153,8 +157,10 @@ impl<D: Device> Replayer<D> {
         let last = rows.clone().last();
         let mut input = Input { device: &mut self.device, staging: &mut self.staging };
         input.feed(&bound.ports, &self.layout, (rows, padding), (last.into_iter(), 0), width);
-
-        replay(&mut self.device, bound, chunk.live, &counters.buckets).map(|_| ())
+        let mut run = Run { device: &mut self.device, costs: &mut self.costs, counters };
+        // Nothing of it is needed; reading waits, and so its time is known.
+        let any = BufferRef { bytes: 4, ..bound.ports.token_ids };
+        run.replay(bound, chunk.live, any, &mut self.argmax).map(|_| ())
     }
 
     /// Logits of the rows `first..first + count` of the last prefill; `count` is at most
@@ -170,28 +176,15 @@ impl<D: Device> Replayer<D> {
         let mut input = Input { device: &mut self.device, staging: &mut self.staging };
         // Padding repeats a row that holds a hidden state.
         input.write(bound.ports.rows, first..first + count, (size.1 - count) as usize, first);
-        replay(&mut self.device, bound, count, &counters.buckets)
+        let mut run = Run { device: &mut self.device, costs: &mut self.costs, counters };
+        run.replay(bound, count, bound.ports.argmax, &mut self.argmax)
     }
 
-    /// The most probable token of each of the first `out.len()` rows; `None` where the device gave
-    /// no token id.
-    ///
-    /// # Errors
-    /// When the replay failed.
-    pub(crate) fn argmax(
-        &mut self,
-        from: Outputs,
-        out: &mut [Option<u32>],
-    ) -> Result<(), DeviceError> {
-        self.staging.clear();
-        self.staging.resize(out.len() * size_of::<i32>(), 0);
-        self.device.read(from.argmax, &mut self.staging)?;
-        let (ids, _) = self.staging.as_chunks::<4>();
-        for (token, id) in out.iter_mut().zip(ids) {
-            let id = usize::try_from(i32::from_le_bytes(*id)).ok();
-            *token = id.filter(|&id| id < self.vocab_size).map(|id| id as u32);
-        }
-        Ok(())
+    /// The most probable token of `row` of the last replay; `None` where the device gave no token id.
+    pub(crate) fn most_probable(&self, row: u32) -> Option<u32> {
+        let (ids, _) = self.argmax.as_chunks::<4>();
+        let id = u32::try_from(i32::from_le_bytes(*ids.get(row as usize)?)).ok();
+        id.filter(|&id| (id as usize) < self.vocab_size)
     }
 
     /// Reads the logits of `row`; `out` has one entry for each token.
@@ -204,25 +197,48 @@ impl<D: Device> Replayer<D> {
         row: u32,
         out: &mut [f32],
     ) -> Result<(), DeviceError> {
-        let bytes = self.logits.len() as u64;
+        let bytes = size_of_val(out) as u64;
         let at =
             BufferRef { offset: from.logits.offset + u64::from(row) * bytes, bytes, ..from.logits };
-        self.device.read(at, &mut self.logits)?;
-        let (values, _) = self.logits.as_chunks::<4>();
-        for (out, value) in out.iter_mut().zip(values) {
-            *out = f32::from_le_bytes(*value);
+        self.device.read(at, out.as_mut_bytes())?;
+        // Devices are little-endian; so are hosts, and then this is nothing.
+        for value in out {
+            *value = f32::from_bits(u32::from_le(value.to_bits()));
         }
         Ok(())
     }
 }
 
-fn replay<D: Device>(
-    device: &mut D,
-    bound: &Bound<D::Graph>,
-    live: u32,
-    buckets: &[BucketCounters],
-) -> Result<Outputs, DeviceError> {
-    device.replay(&bound.graph)?;
-    buckets[bound.index].count(live);
-    Ok(Outputs { logits: bound.ports.logits, argmax: bound.ports.argmax })
+/// What a replay leaves its marks on.
+struct Run<'a, D: Device> {
+    device: &'a mut D,
+    costs: &'a mut Costs,
+    counters: &'a Counters,
+}
+
+impl<D: Device> Run<'_, D> {
+    /// Replays a graph, waits for it and reads the 4 bytes of each of its first rows from `read` into
+    /// `out`; `live` rows are no padding.
+    fn replay(
+        &mut self,
+        bound: &Bound<D::Graph>,
+        live: u32,
+        read: BufferRef,
+        out: &mut Vec<u8>,
+    ) -> Result<Outputs, DeviceError> {
+        out.clear();
+        out.resize((live as usize * size_of::<i32>()).min(read.bytes as usize), 0);
+        let start = Instant::now();
+        self.device.replay(&bound.graph)?;
+        self.device.read(read, out)?;
+        let ns = start.elapsed().as_nanos() as u64;
+        self.costs.record(bound.index, ns);
+        self.counters.device_ns.fetch_add(ns, Relaxed);
+        let bucket = &self.counters.buckets[bound.index];
+        bucket.count(live);
+        if bucket.rows > live.saturating_mul(2) {
+            self.counters.fallback_padding.fetch_add(1, Relaxed);
+        }
+        Ok(Outputs { logits: bound.ports.logits })
+    }
 }

@@ -1,7 +1,7 @@
 //! What a request asks for and what comes back.
 
 use crate::Constraint;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Identifies a request for as long as the process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -127,8 +127,11 @@ pub struct Request {
     pub logprobs: LogprobOptions,
     /// What restricts its tokens to those of a grammar.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// When it arrived; requests are served in this order.
+    /// When it arrived; requests of one priority are served in this order.
     pub arrival: Instant,
+    /// Requests of a higher one start first where [`crate::EngineOptions::priority_scheduling`] is
+    /// on; 0 is usual.
+    pub priority: i32,
     /// Where its tokens go.
     pub sink: Box<dyn TokenSink>,
 }
@@ -166,6 +169,13 @@ pub enum Finish {
 /// One thing that happened to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenEvent {
+    /// It got memory for the first time; always the first event of a request that does.
+    Started {
+        /// From its arrival until now.
+        queued: Duration,
+    },
+    /// It gave its memory back to others and waits again; nothing that was sent is lost.
+    Retracted,
     /// The prompt's log-probabilities, before the first token, when they were asked for.
     Prompt {
         /// From `prompt_from` to the end of the prompt.

@@ -1,6 +1,6 @@
 //! Who runs next, and who holds which memory.
 
-use crate::{memory::Memories, sequence::Sequence};
+use crate::{TokenEvent, choice::Prompt, memory::Memories, sequence::Sequence};
 use std::collections::VecDeque;
 
 /// Requests that wait, in the order they will run, and requests that hold memory, oldest first.
@@ -9,31 +9,38 @@ pub(crate) struct Scheduler {
     pub(crate) running: Vec<Sequence>,
     pub(crate) memories: Memories,
     block_tokens: usize,
-    max_running: usize,
+    pub(crate) limits: StepLimits,
     /// The last step was a prefill chunk: sequences that decode are next.
-    prefilled_last: bool,
+    pub(crate) prefilled_last: bool,
     /// Prompt tokens that were in cached blocks, of requests that ran for the first time.
     pub(crate) reused_tokens: u64,
 }
 
-/// What a step does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
-    Nothing,
-    /// A chunk of the running sequence with this index.
-    Prefill(usize),
-    /// Every running sequence that is not in prefill.
-    Decode,
+/// How much runs at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepLimits {
+    pub(crate) max_running: usize,
+    /// Tokens of prompts that a step feeds.
+    pub(crate) chunk: u32,
+    /// Tokens of prompts whose prefill has begun, as far as one step can feed them.
+    pub(crate) prefill_tokens: usize,
+    /// Decode replays feed tokens of prompts too.
+    pub(crate) mixes: bool,
+    /// Requests of a higher priority start first.
+    pub(crate) by_priority: bool,
+    /// A replay may feed one token of a sequence only, since rows read the recurrent memory that
+    /// the row before wrote.
+    pub(crate) has_slots: bool,
 }
 
 impl Scheduler {
-    pub(crate) fn new(memories: Memories, block_tokens: u32, max_running: u32) -> Self {
+    pub(crate) fn new(memories: Memories, block_tokens: u32, limits: StepLimits) -> Self {
         Self {
             waiting: VecDeque::new(),
-            running: Vec::with_capacity(max_running as usize),
+            running: Vec::with_capacity(limits.max_running),
             memories,
             block_tokens: block_tokens as usize,
-            max_running: max_running as usize,
+            limits,
             prefilled_last: false,
             reused_tokens: 0,
         }
@@ -43,10 +50,13 @@ impl Scheduler {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Puts a new sequence where its arrival says, behind every preempted one.
+    /// Puts a new sequence where its priority and arrival say, behind every preempted one.
     pub(crate) fn enqueue(&mut self, sequence: Sequence) {
-        let later =
-            |other: &Sequence| !other.preempted && other.request.arrival > sequence.request.arrival;
+        let rank = |s: &Sequence| {
+            let priority = if self.limits.by_priority { s.request.priority } else { 0 };
+            (std::cmp::Reverse(priority), s.request.arrival)
+        };
+        let later = |other: &Sequence| !other.was_preempted() && rank(other) > rank(&sequence);
         let behind = self.waiting.iter().rev().take_while(|other| later(other)).count();
         self.waiting.insert(self.waiting.len() - behind, sequence);
     }
@@ -55,8 +65,14 @@ impl Scheduler {
     /// one more for each running sequence, so that starting it does not preempt it at once.
     ///
     /// Returns the sequence that was started. Nobody overtakes the first in the queue.
-    pub(crate) fn start_next(&mut self) -> Option<&Sequence> {
-        if self.running.len() == self.max_running {
+    pub(crate) fn start_next(&mut self) -> Option<&mut Sequence> {
+        if self.running.len() == self.limits.max_running {
+            return None;
+        }
+        let chunk = self.limits.chunk as usize;
+        let begun: usize = self.running.iter().map(|s| s.prefill_left().min(chunk)).sum();
+        let more = self.waiting.front()?.prefill_left().min(chunk);
+        if begun > 0 && begun + more > self.limits.prefill_tokens {
             return None;
         }
         // One token past the prefill, so that the decode step after it has its block too.
@@ -73,30 +89,41 @@ impl Scheduler {
         let fits = self.memories.grow(&mut sequence.held, tokens);
         assert!(fits, "a sequence that is admitted fits all blocks");
         self.running.push(sequence);
-        self.running.last()
+        self.running.last_mut()
     }
 
-    /// Chooses the next step: prefill goes first, but never twice in a row while others decode.
-    pub(crate) fn next(&mut self) -> Work {
-        self.reuse_prefixes();
-        let decoding = self.running.iter().any(|s| !s.is_prefilling());
-        let prefilling = self.running.iter().position(Sequence::is_prefilling);
-        let work = match prefilling {
-            Some(oldest) if !(decoding && self.prefilled_last) => Work::Prefill(oldest),
-            _ if decoding => Work::Decode,
-            _ => Work::Nothing,
-        };
-        self.prefilled_last = matches!(work, Work::Prefill(_));
-        work
+    /// How many running sequences decode, and the most tokens that one of them has.
+    pub(crate) fn decoding(&self) -> (u32, u32) {
+        let decoding = self.running.iter().filter(|s| !s.is_prefilling());
+        decoding.fold((0, 0), |(n, context), s| (n + 1, context.max(s.tokens.len() as u32)))
     }
 
-    /// The sequences that prefill next skip what others that run have fed since they started.
-    fn reuse_prefixes(&mut self) {
+    /// Fills `out` with the running sequences that are in prefill.
+    pub(crate) fn prompts(&self, out: &mut Vec<Prompt>) {
+        let most = if self.limits.has_slots { 1 } else { u32::MAX };
+        let prefilling = self.running.iter().enumerate().filter(|(_, s)| s.is_prefilling());
+        out.clear();
+        out.extend(prefilling.map(|(index, s)| Prompt {
+            index,
+            fed: s.fed as u32,
+            prefill_end: s.prefill_end() as u32,
+            tokens: s.tokens.len() as u32,
+            most,
+            passed: s.passed,
+        }));
+    }
+
+    /// A step fed tokens of the prompts that satisfy `fed`, and passed the others over.
+    pub(crate) fn count_passed(&mut self, fed: impl Fn(usize) -> bool) {
+        for (index, sequence) in self.running.iter_mut().enumerate() {
+            sequence.passed = if fed(index) { 0 } else { sequence.passed.saturating_add(1) };
+        }
+    }
+
+    /// Sequences in prefill skip what others that run have fed since they started.
+    pub(crate) fn reuse_prefixes(&mut self) {
         for sequence in self.running.iter_mut().filter(|s| s.is_prefilling()) {
             self.reused_tokens += sequence.reuse(&mut self.memories);
-            if sequence.is_prefilling() {
-                break;
-            }
         }
     }
 
@@ -130,12 +157,20 @@ impl Scheduler {
         let mut newest = self.running.pop().expect("a sequence asked for a block");
         self.memories.give_back(&mut newest.held);
         newest.restart();
+        // Whoever has left is dropped in the next step.
+        newest.request.sink.push(TokenEvent::Retracted);
         self.waiting.push_front(newest);
+    }
+
+    /// The first tokens of the running sequence `index`, `tokens` or fewer, that window memory has
+    /// room for now.
+    pub(crate) fn window_room(&self, index: usize, tokens: usize) -> usize {
+        self.memories.window_room(&self.running[index].held, tokens)
     }
 
     /// Gives the running sequence `index` window blocks for its first `tokens` tokens, which are
     /// about to be fed.
-    pub(crate) fn reserve_prefill(&mut self, index: usize, tokens: usize) {
+    pub(crate) fn reserve_window(&mut self, index: usize, tokens: usize) {
         self.memories.grow_window(&mut self.running[index].held, tokens);
     }
 

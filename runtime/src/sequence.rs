@@ -23,8 +23,10 @@ pub(crate) struct Sequence {
     pub(crate) terminators: Vec<u32>,
     /// The prompt's log-probabilities as far as they are known, until they are sent.
     pub(crate) prompt_logprobs: Option<Vec<TokenLogprob>>,
-    /// It ran before and gave everything it held back.
-    pub(crate) preempted: bool,
+    /// How often it gave everything it held back.
+    pub(crate) preemptions: u32,
+    /// Prefill steps that passed it over since it was fed last.
+    pub(crate) passed: u32,
     /// How its output ended, once it has.
     pub(crate) ended: Option<Finish>,
 }
@@ -59,7 +61,8 @@ impl Sequence {
             max_output,
             terminators,
             prompt_logprobs,
-            preempted: false,
+            preemptions: 0,
+            passed: 0,
             ended: None,
             request,
         }
@@ -80,8 +83,17 @@ impl Sequence {
         if self.output_len() == 0 { self.prompt_len } else { self.tokens.len() - 1 }
     }
 
+    /// Tokens that prefill has still to feed.
+    pub(crate) fn prefill_left(&self) -> usize {
+        self.prefill_end().saturating_sub(self.fed)
+    }
+
     pub(crate) fn is_prefilling(&self) -> bool {
         self.fed < self.prefill_end()
+    }
+
+    pub(crate) fn was_preempted(&self) -> bool {
+        self.preemptions > 0
     }
 
     /// The tokens that need not be fed when memory holds them: not the last of prefill when a token
@@ -102,7 +114,7 @@ impl Sequence {
         let found = memories.reuse(&mut self.held, &self.tokens[..end]);
         let saved = found.saturating_sub(self.fed);
         self.fed += saved;
-        if self.preempted {
+        if self.was_preempted() {
             return 0;
         }
         self.cached += saved;
@@ -128,7 +140,8 @@ impl Sequence {
     /// Forgets what is in memory; what it held was given back.
     pub(crate) fn restart(&mut self) {
         self.fed = 0;
-        self.preempted = true;
+        self.preemptions += 1;
+        self.passed = 0;
         if let Some(entries) = &mut self.prompt_logprobs {
             entries.clear();
         }

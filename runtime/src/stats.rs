@@ -62,9 +62,9 @@ pub struct Stats {
     pub requests_aborted_total: u64,
     /// Requests refused because the queue was full.
     pub requests_rejected_total: u64,
-    /// Prefill chunks computed.
+    /// Steps that fed prompts alone.
     pub prefill_steps_total: u64,
-    /// Decode steps computed; one step may take several replays.
+    /// Steps that fed sequences that decode, some with prompts; one step may take several replays.
     pub decode_steps_total: u64,
     /// How often the tokens that a constraint allows were not known when they were needed.
     pub constraint_waits_total: u64,
@@ -72,10 +72,26 @@ pub struct Stats {
     pub constraint_wait: Duration,
     /// Decode steps by the sequences they had: the first entry counts those with one.
     pub decode_batch_sizes: Vec<u64>,
-    /// Time of the last step.
-    pub last_step: Duration,
     /// How long the present step has taken so far; `None` between steps.
     pub current_step: Option<Duration>,
+    /// Prompt tokens that decode replays fed.
+    pub mixed_prompt_tokens_total: u64,
+    /// Time of the last step.
+    pub last_step: Duration,
+    /// How long steps took, those that found nothing to do not counted.
+    pub step_times: StepTimes,
+    /// Part of the steps in which the engine waited for the device: replays and their first output.
+    pub device_time: Duration,
+    /// The other part of the steps: what the engine itself costs.
+    pub engine_time: Duration,
+    /// What made replays larger or more numerous than they need be.
+    pub fallbacks: Fallbacks,
+    /// Replays of a decode step when as many requests run as may; more than 1 when
+    /// `max_running_requests` is above the largest decode bucket.
+    pub ceiling_replays: u64,
+    /// Rows of such a step that are padding, unless prompts fill them; more than 0 when
+    /// `max_running_requests` is no bucket.
+    pub ceiling_padded_rows: u64,
     /// Tokens per second over the last half second or more with work; 0 when idle.
     pub gen_throughput: f64,
     /// One entry for each captured plan, in the order of the manifest.
@@ -119,6 +135,41 @@ impl fmt::Display for PrefixCaching {
     }
 }
 
+/// How often a replay was larger than it need be, or there were more of them, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fallbacks {
+    /// Further replays of a decode step because its batch is above the largest bucket.
+    pub split: u64,
+    /// Decode replays whose longest context made shorter ones run at a larger tier.
+    pub context: u64,
+    /// Replays of which more than half of the rows were padding.
+    pub padding: u64,
+}
+
+impl Fallbacks {
+    /// Names and counts.
+    pub fn by_reason(&self) -> [(&'static str, u64); 3] {
+        [("split", self.split), ("context", self.context), ("padding", self.padding)]
+    }
+}
+
+/// A histogram of step times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepTimes {
+    /// Steps up to each of [`StepTimes::BOUNDS`] and above the one before, then those above all.
+    pub counts: [u64; StepTimes::BOUNDS.len() + 1],
+    /// All of them together.
+    pub sum: Duration,
+}
+
+impl StepTimes {
+    /// Upper bounds in seconds.
+    pub const BOUNDS: [f64; 15] = [
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+        5.0,
+    ];
+}
+
 /// How often a captured plan was replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketStats {
@@ -144,6 +195,10 @@ pub(crate) struct BucketCounters {
 }
 
 impl BucketCounters {
+    pub(crate) fn new(phase: Phase, rows: u32, context_tokens: u32) -> Self {
+        Self { phase, rows, context_tokens, replays: 0.into(), padded_rows: 0.into() }
+    }
+
     pub(crate) fn count(&self, live: u32) {
         self.replays.fetch_add(1, Relaxed);
         self.padded_rows.fetch_add(u64::from(self.rows - live), Relaxed);
@@ -174,9 +229,16 @@ pub(crate) struct Counters {
     pub(crate) constraint_waits: AtomicU64,
     pub(crate) constraint_wait_ns: AtomicU64,
     decode_batch_sizes: Vec<AtomicU64>,
-    pub(crate) last_step_ns: AtomicU64,
     /// Nanoseconds from [`EPOCH`] to the beginning of the present step; 0 between steps.
     step_began_ns: AtomicU64,
+    pub(crate) mixed_tokens: AtomicU64,
+    pub(crate) last_step_ns: AtomicU64,
+    pub(crate) step_ns: AtomicU64,
+    pub(crate) step_counts: [AtomicU64; StepTimes::BOUNDS.len() + 1],
+    pub(crate) device_ns: AtomicU64,
+    pub(crate) fallback_split: AtomicU64,
+    pub(crate) fallback_context: AtomicU64,
+    pub(crate) fallback_padding: AtomicU64,
     /// Bits of an `f64`.
     pub(crate) gen_throughput: AtomicU64,
     pub(crate) buckets: Vec<BucketCounters>,
@@ -217,9 +279,21 @@ impl Counters {
         }
     }
 
+    /// A step that did something took `time`.
+    pub(crate) fn step(&self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        let at = StepTimes::BOUNDS.partition_point(|&bound| bound < seconds);
+        self.step_counts[at].fetch_add(1, Relaxed);
+        self.step_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+        self.last_step_ns.store(time.as_nanos() as u64, Relaxed);
+    }
+
     /// Everything that changes; the caller fills in the limits.
     pub(crate) fn snapshot(&self) -> Stats {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
+        // The device's time is a part of a step's, which is added when the step ends.
+        let device_ns = get(&self.device_ns);
+        let step_ns = get(&self.step_ns).max(device_ns);
         Stats {
             running: get(&self.running),
             waiting: get(&self.waiting),
@@ -243,7 +317,19 @@ impl Counters {
             constraint_wait: Duration::from_nanos(get(&self.constraint_wait_ns)),
             decode_batch_sizes: self.decode_batch_sizes.iter().map(get).collect(),
             current_step: self.current_step(),
+            mixed_prompt_tokens_total: get(&self.mixed_tokens),
             last_step: Duration::from_nanos(get(&self.last_step_ns)),
+            step_times: StepTimes {
+                counts: self.step_counts.each_ref().map(get),
+                sum: Duration::from_nanos(step_ns),
+            },
+            device_time: Duration::from_nanos(device_ns),
+            engine_time: Duration::from_nanos(step_ns - device_ns),
+            fallbacks: Fallbacks {
+                split: get(&self.fallback_split),
+                context: get(&self.fallback_context),
+                padding: get(&self.fallback_padding),
+            },
             gen_throughput: f64::from_bits(get(&self.gen_throughput)),
             buckets: self.buckets.iter().map(BucketCounters::snapshot).collect(),
             ..Stats::default()

@@ -10,9 +10,25 @@ use crate::{
 };
 use hal::{Device, DeviceError};
 use std::{
+    ops::Range,
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
+
+/// Consecutive tokens of one sequence that a decode replay feeds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// Among the running.
+    index: usize,
+    from: usize,
+    count: u32,
+}
+
+impl Piece {
+    fn end(&self) -> usize {
+        self.from + self.count as usize
+    }
+}
 
 impl<D: Device> Engine<D> {
     /// Feeds the next chunk of the running sequence `index`, and chooses its first token when that
@@ -23,7 +39,7 @@ impl<D: Device> Engine<D> {
         let end = sequence.prefill_end();
         let chunk = self.replayer.chunk(start as u32, (end - start) as u32);
         let fed = start + chunk.live as usize;
-        self.scheduler.reserve_prefill(index, fed);
+        self.scheduler.reserve_window(index, fed);
         let sequence = &self.scheduler.running[index];
         self.replayer.prefill(
             chunk,
@@ -36,9 +52,19 @@ impl<D: Device> Engine<D> {
         self.prompt_logprobs(index, start, chunk)?;
 
         self.scheduler.advance(index, fed);
+        self.scheduler.count_passed(|other| other == index);
         let sequence = &self.scheduler.running[index];
         if fed == sequence.prompt_len && sequence.output_len() == 0 {
-            self.end_prompt(index, chunk)?;
+            let ended = match self.end_prompt(index) {
+                Some(false) => {
+                    let outputs = self.replayer.head(chunk.live - 1, 1, &self.shared.counters)?;
+                    self.choose(index, outputs, 0)?
+                }
+                Some(true) | None => true,
+            };
+            if ended {
+                self.remove_ended(index);
+            }
         }
         Ok(StepOutcome::Prefill { tokens: chunk.live })
     }
@@ -51,121 +77,199 @@ impl<D: Device> Engine<D> {
         start: usize,
         chunk: Chunk,
     ) -> Result<(), DeviceError> {
+        let mut positions = self.scored(index, start, start + chunk.live as usize);
+        while !positions.is_empty() {
+            let count = positions.len().min(self.replayer.head_rows() as usize);
+            let first = (positions.start - start) as u32;
+            let outputs = self.replayer.head(first, count as u32, &self.shared.counters)?;
+            for row in 0..count {
+                self.score(index, positions.start + row, outputs, row as u32)?;
+            }
+            positions.start += count;
+        }
+        Ok(())
+    }
+
+    /// Positions of `start..end`, which are fed now, whose outputs predict a prompt token that has to
+    /// be reported. (Position p predicts the token at p + 1.)
+    fn scored(&mut self, index: usize, start: usize, end: usize) -> Range<usize> {
         let sequence = &mut self.scheduler.running[index];
-        let options = sequence.request.logprobs;
-        let (Some(from), Some(entries)) = (options.prompt_from, &mut sequence.prompt_logprobs)
-        else {
-            return Ok(());
+        let from = sequence.request.logprobs.prompt_from;
+        let (Some(from), Some(entries)) = (from, &mut sequence.prompt_logprobs) else {
+            return 0..0;
         };
         if start == 0 && from == 0 {
             let token = sequence.tokens[0];
             entries.push(TokenLogprob { token, logprob: None, top: Vec::new() });
         }
-        // Position p predicts the token at p + 1.
-        let mut position = start.max(from.saturating_sub(1));
-        let last = (start + chunk.live as usize).min(sequence.prompt_len - 1);
-        while position < last {
-            let count = (last - position).min(self.replayer.head_rows() as usize);
-            let first = (position - start) as u32;
-            let outputs = self.replayer.head(first, count as u32, &self.shared.counters)?;
-            for row in 0..count {
-                self.replayer.logits(outputs, row as u32, &mut self.scratch.logits)?;
-                let token = sequence.tokens[position + row + 1];
-                entries.push(logprob::of_token(
-                    &self.scratch.logits,
-                    token,
-                    options.top_n,
-                    self.sampler.scratch(),
-                ));
-            }
-            position += count;
+        start.max(from.saturating_sub(1))..end.min(sequence.prompt_len - 1)
+    }
+
+    /// Takes the log-probability of the prompt token after `position` from row `row`.
+    fn score(
+        &mut self,
+        index: usize,
+        position: usize,
+        outputs: Outputs,
+        row: u32,
+    ) -> Result<(), DeviceError> {
+        self.replayer.logits(outputs, row, &mut self.scratch.logits)?;
+        let sequence = &mut self.scheduler.running[index];
+        let (token, top_n) = (sequence.tokens[position + 1], sequence.request.logprobs.top_n);
+        let scratch = self.sampler.scratch();
+        let entry = logprob::of_token(&self.scratch.logits, token, top_n, scratch);
+        if let Some(entries) = &mut sequence.prompt_logprobs {
+            entries.push(entry);
         }
         Ok(())
     }
 
-    /// Reports the prompt's log-probabilities and chooses the first token from the last row of
-    /// `chunk`.
-    fn end_prompt(&mut self, index: usize, chunk: Chunk) -> Result<(), DeviceError> {
+    /// The prompt of the running sequence `index` is fed: reports its log-probabilities. Returns
+    /// whether that was all the client wants; `None` when it has left.
+    fn end_prompt(&mut self, index: usize) -> Option<bool> {
         let sequence = &mut self.scheduler.running[index];
         if let Some(logprobs) = sequence.prompt_logprobs.take()
             && !sequence.request.sink.push(TokenEvent::Prompt { logprobs })
         {
-            self.end(index, None);
-            return Ok(());
+            return None;
         }
         if sequence.max_output == 0 {
-            self.end(index, Some(Finish::Length));
+            sequence.end(Finish::Length);
+        }
+        Some(sequence.max_output == 0)
+    }
+
+    /// Feeds the last token of every sequence that decodes and chooses the next. Up to `rows` rows
+    /// of the last replay that none of them needs feed tokens of prompts.
+    pub(crate) fn decode_step(&mut self, rows: u32) -> Result<StepOutcome, DeviceError> {
+        let preempted = self.scheduler.reserve_decode(&mut self.scratch.batch);
+        let counters = &self.shared.counters;
+        counters.preemptions.fetch_add(preempted, Relaxed);
+        let batch = self.scratch.batch.len();
+        if batch == 0 {
+            counters.prefill_steps.fetch_add(1, Relaxed);
+        } else {
+            counters.count_decode(batch);
+        }
+        self.scratch.ended.clear();
+        let (mut done, mut tokens) = (0, 0);
+        loop {
+            done += self.take_rows(done);
+            let is_last = done == batch;
+            if is_last {
+                tokens = self.take_prompts(rows);
+            } else {
+                self.shared.counters.fallback_split.fetch_add(1, Relaxed);
+            }
+            self.decode_replay()?;
+            if is_last {
+                break;
+            }
+        }
+        if tokens > 0 {
+            let pieces = &self.scratch.pieces;
+            self.scheduler.count_passed(|index| pieces.iter().any(|p| p.index == index));
+            self.shared.counters.mixed_tokens.fetch_add(tokens.into(), Relaxed);
+        }
+        self.scratch.ended.sort_unstable();
+        while let Some(index) = self.scratch.ended.pop() {
+            self.remove_ended(index);
+        }
+        let rows = batch as u32;
+        Ok(match tokens {
+            0 => StepOutcome::Decode { rows },
+            _ => StepOutcome::Mixed { rows, tokens },
+        })
+    }
+
+    /// Begins a replay with as much of the batch from `first` on as a graph takes; returns how much.
+    fn take_rows(&mut self, first: usize) -> usize {
+        let left = &self.scratch.batch[first..];
+        let running = &self.scheduler.running;
+        let context = left.iter().map(|&i| running[i].tokens.len()).max().unwrap_or(0);
+        let most = self.replayer.costs.most_decode_rows(context as u32) as usize;
+        let count = left.len().min(most);
+        self.scratch.pieces.clear();
+        self.scratch.pieces.extend(left[..count].iter().map(|&index| {
+            let from = running[index].tokens.len() - 1;
+            Piece { index, from, count: 1 }
+        }));
+        count
+    }
+
+    /// Adds pieces of prompts, in the order in which they are served, until the replay has `rows`
+    /// rows; returns their tokens.
+    fn take_prompts(&mut self, rows: u32) -> u32 {
+        let taken = self.scratch.pieces.len() as u32;
+        let mut spare = rows.saturating_sub(taken).min(self.scheduler.limits.chunk);
+        let mut total = 0;
+        for prompt in &self.scratch.prompts {
+            // Preemption takes the newest away.
+            let is_gone = prompt.index >= self.scheduler.running.len();
+            let wanted = prompt.takes(spare);
+            if is_gone || wanted == 0 {
+                continue;
+            }
+            let from = prompt.fed as usize;
+            let end = self.scheduler.window_room(prompt.index, from + wanted as usize);
+            let count = end.saturating_sub(from) as u32;
+            let context = self.scratch.pieces.iter().map(Piece::end).chain([end]).max();
+            let context = context.unwrap_or(0) as u32;
+            if count == 0 || !self.replayer.takes(context, taken + total + count) {
+                continue;
+            }
+            self.scheduler.reserve_window(prompt.index, end);
+            self.scratch.pieces.push(Piece { index: prompt.index, from, count });
+            spare -= count;
+            total += count;
+        }
+        total
+    }
+
+    /// Replays the pieces that were taken and chooses a token for each sequence that is fed whole.
+    fn decode_replay(&mut self) -> Result<(), DeviceError> {
+        let (pieces, running) = (&self.scratch.pieces, &self.scheduler.running);
+        let live: u32 = pieces.iter().map(|p| p.count).sum();
+        if live == 0 {
             return Ok(());
         }
-        let outputs = self.replayer.head(chunk.live - 1, 1, &self.shared.counters)?;
-        self.scratch.argmax.clear();
-        self.scratch.argmax.resize(1, None);
-        self.replayer.argmax(outputs, &mut self.scratch.argmax)?;
-        if self.choose(index, outputs, 0)? {
-            self.remove_ended(index);
+        let rows = pieces.iter().flat_map(|piece| {
+            let sequence = &running[piece.index];
+            (piece.from..piece.end()).map(|position| Row {
+                token: sequence.tokens[position],
+                position: position as u32,
+                held: &sequence.held,
+            })
+        });
+        let context = pieces.iter().map(Piece::end).max().unwrap_or(0) as u32;
+        let outputs = self.replayer.decode((context, live), rows, &self.shared.counters)?;
+        let mut row = 0;
+        for i in 0..self.scratch.pieces.len() {
+            let piece = self.scratch.pieces[i];
+            for position in self.scored(piece.index, piece.from, piece.end()) {
+                let at = row + (position - piece.from) as u32;
+                self.score(piece.index, position, outputs, at)?;
+            }
+            row += piece.count;
+            self.scheduler.advance(piece.index, piece.end());
+            if self.after(piece, outputs, row - 1)? {
+                self.scratch.ended.push(piece.index);
+            }
         }
         Ok(())
     }
 
-    /// Ends the running sequence `index` without a further token; `None` when nobody reads.
-    fn end(&mut self, index: usize, finish: Option<Finish>) {
-        let mut sequence = self.scheduler.remove_running(index);
-        match finish {
-            Some(finish) => {
-                self.count_end(&sequence, &finish);
-                sequence.end(finish);
-            }
-            None => self.count_end(&sequence, &crate::engine::CLIENT_LEFT),
+    /// What follows when `piece` was fed and its last token is row `row` of the replay. Returns
+    /// whether its sequence ended.
+    fn after(&mut self, piece: Piece, outputs: Outputs, row: u32) -> Result<bool, DeviceError> {
+        let sequence = &self.scheduler.running[piece.index];
+        if piece.end() < sequence.tokens.len() {
+            return Ok(false);
         }
-    }
-
-    /// Feeds the last token of every sequence that decodes and chooses the next.
-    pub(crate) fn decode_step(&mut self) -> Result<StepOutcome, DeviceError> {
-        let preempted = self.scheduler.reserve_decode(&mut self.scratch.batch);
-        self.shared.counters.preemptions.fetch_add(preempted, Relaxed);
-        let rows = self.scratch.batch.len();
-        self.shared.counters.count_decode(rows);
-        self.scratch.ended.clear();
-        let mut done = 0;
-        while done < rows {
-            done += self.decode_replay(done)?;
+        if sequence.output_len() == 0 && self.end_prompt(piece.index) != Some(false) {
+            return Ok(true);
         }
-        while let Some(index) = self.scratch.ended.pop() {
-            self.remove_ended(index);
-        }
-        Ok(StepOutcome::Decode { rows: rows as u32 })
-    }
-
-    /// One replay over as much of the batch from `first` on as a graph takes; returns how much.
-    fn decode_replay(&mut self, first: usize) -> Result<usize, DeviceError> {
-        let running = &self.scheduler.running;
-        let left = &self.scratch.batch[first..];
-        let context = |batch: &[usize]| {
-            batch.iter().map(|&i| running[i].tokens.len()).max().unwrap_or(0) as u32
-        };
-        let count = self.replayer.decode_rows(context(left), left.len() as u32) as usize;
-        let batch = &left[..count];
-        let rows = batch.iter().map(|&i| {
-            let sequence = &running[i];
-            let position = sequence.tokens.len() - 1;
-            Row {
-                token: sequence.tokens[position],
-                position: position as u32,
-                held: &sequence.held,
-            }
-        });
-        let outputs = self.replayer.decode(context(batch), rows, &self.shared.counters)?;
-        self.scratch.argmax.clear();
-        self.scratch.argmax.resize(count, None);
-        self.replayer.argmax(outputs, &mut self.scratch.argmax)?;
-        for row in 0..count {
-            let index = self.scratch.batch[first + row];
-            self.scheduler.advance(index, self.scheduler.running[index].fed + 1);
-            if self.choose(index, outputs, row as u32)? {
-                self.scratch.ended.push(index);
-            }
-        }
-        Ok(count)
+        self.choose(piece.index, outputs, row)
     }
 
     /// Chooses the next token of the running sequence `index` from row `row` of the last replay and
@@ -198,7 +302,7 @@ impl<D: Device> Engine<D> {
         }
         let logits = &self.scratch.logits;
         let token = if sampling.is_greedy() && !adjusts {
-            self.scratch.argmax[row as usize]
+            self.replayer.most_probable(row)
         } else {
             let (prompt, output) = sequence.tokens.split_at(sequence.prompt_len);
             let draw = Draw { seed: sampling.seed.unwrap_or(id.0), count: output.len() as u64 };

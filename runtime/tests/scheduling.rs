@@ -5,7 +5,8 @@ mod support;
 use precast_runtime::testing::{Collected, Failure, FakeModel};
 use precast_runtime::{EngineOptions, Finish, Request, Sampling, StepOutcome};
 use proptest::prelude::*;
-use support::{engine, finish, greedy, prompt, request};
+use std::time::Duration;
+use support::{engine, finish, greedy, prompt, request, unmixed};
 
 #[derive(Clone, Debug)]
 struct Plan {
@@ -95,6 +96,25 @@ fn paged_model() -> impl Strategy<Value = FakeModel> {
     )
 }
 
+/// Anything that may decide what a step does.
+fn options() -> impl Strategy<Value = EngineOptions> {
+    let times = prop::collection::vec((1u64..1000).prop_map(Duration::from_micros), 0..40);
+    let chunk = prop_oneof![Just(None), (1u32..20).prop_map(Some)];
+    let prefill = prop_oneof![Just(None), (1u32..60).prop_map(Some)];
+    (times, chunk, prefill, prop::bool::weighted(0.2), any::<bool>()).prop_map(
+        |(times, chunked_prefill_size, max_prefill_tokens, disable_mixed_chunk, prefix_cache)| {
+            EngineOptions {
+                plan_times: Some(times),
+                chunked_prefill_size,
+                max_prefill_tokens,
+                disable_mixed_chunk,
+                prefix_cache,
+                ..EngineOptions::default()
+            }
+        },
+    )
+}
+
 fn make(index: usize, plan: &Plan) -> (Request, Collected) {
     let prompt = prompt(index as u32, plan.prompt_len, 97);
     let (mut request, collected) = request(index as u64, &prompt, plan.max_tokens);
@@ -113,7 +133,7 @@ fn alone(model: &FakeModel, index: usize, plan: &Plan) -> (Vec<u32>, Finish) {
         window_blocks: None,
         ..model.clone()
     };
-    let mut engine = engine(&roomy);
+    let mut engine = unmixed(&roomy);
     let (request, collected) = make(index, plan);
     engine.add(request).expect("it fits");
     finish(&mut engine);
@@ -126,15 +146,17 @@ proptest! {
     #[test]
     fn every_request_gets_the_tokens_it_would_get_alone(
         model in model(),
+        options in options(),
         plans in prop::collection::vec(plan(), 1..14),
     ) {
-        let mut engine = engine(&model);
+        let chunk = options.chunked_prefill_size.unwrap_or(u32::MAX);
+        let mut engine = model.engine(options);
         let start = engine.stats();
         let total = start.total_blocks;
         let window_blocks = u64::from(model.window_blocks.unwrap_or(0));
         let slots = u64::from(model.sequence_slots.unwrap_or(0));
         let mut all = Vec::new();
-        let mut first_token: Vec<Option<usize>> = vec![None; plans.len()];
+        let mut started: Vec<Option<usize>> = vec![None; plans.len()];
         let mut step = 0;
         let mut due = plans[0].after;
         loop {
@@ -146,11 +168,17 @@ proptest! {
             }
             let outcome = engine.step().expect("the fake device finds nothing wrong");
             step += 1;
+            match outcome {
+                StepOutcome::Prefill { tokens } | StepOutcome::Mixed { tokens, .. } => {
+                    prop_assert!((1..=chunk).contains(&tokens), "{tokens} of {chunk}");
+                }
+                _ => {}
+            }
             prop_assert!(step < 20_000, "no end in sight");
             for (i, (collected, plan)) in all.iter().zip(&plans).enumerate() {
                 let tokens = collected.tokens().len();
-                if tokens > 0 {
-                    first_token[i].get_or_insert(step);
+                if collected.queued().is_some() {
+                    started[i].get_or_insert(step);
                 }
                 if plan.leaves_at.is_some_and(|at| tokens >= at) {
                     collected.close();
@@ -174,10 +202,11 @@ proptest! {
         prop_assert_eq!(stats.free_sequence_slots, slots);
         let ended = stats.requests_finished_total + stats.requests_aborted_total;
         prop_assert_eq!(ended, plans.len() as u64);
-        let started: Vec<usize> = first_token.iter().flatten().copied().collect();
-        prop_assert!(started.is_sorted(), "first come, first served: {:?}", first_token);
+        let order: Vec<usize> = started.iter().flatten().copied().collect();
+        prop_assert!(order.is_sorted(), "first come, first started: {:?}", started);
         for (i, (collected, plan)) in all.iter().zip(&plans).enumerate() {
             let (tokens, finish) = alone(&model, i, plan);
+            prop_assert!(collected.retractions() as u64 <= stats.preemptions_total);
             let got = collected.tokens();
             if plan.leaves_at.is_some() {
                 prop_assert!(tokens.starts_with(&got), "request {}", i);
@@ -270,7 +299,7 @@ fn a_slot_is_held_from_the_start_of_the_prompt_to_the_end_of_the_answer() {
 #[test]
 fn a_long_prompt_does_not_stop_those_who_decode() {
     let model = FakeModel::default();
-    let mut engine = engine(&model);
+    let mut engine = unmixed(&model);
     let (first, _keep) = request(0, &[1, 2, 3], 200);
     engine.add(first).unwrap();
     assert_eq!(engine.step().unwrap(), StepOutcome::Prefill { tokens: 3 });
@@ -279,12 +308,10 @@ fn a_long_prompt_does_not_stop_those_who_decode() {
     let outcomes: Vec<StepOutcome> = (0..10).map(|_| engine.step().unwrap()).collect();
     let (decode, chunk) =
         (StepOutcome::Decode { rows: 1 }, |tokens| StepOutcome::Prefill { tokens });
-    let want = [16, 16, 16, 16, 4].into_iter().flat_map(|n| [decode, chunk(n)]).collect::<Vec<_>>();
+    let want = [16, 16, 16, 16, 6].into_iter().flat_map(|n| [decode, chunk(n)]).collect::<Vec<_>>();
     // The prompt of 3 was the last step: decoding goes first.
     assert_eq!(outcomes, want);
-    // 70 = 4 * 16 + 4 + 2, and the last is padded to 4.
-    assert_eq!(engine.step().unwrap(), decode);
-    assert_eq!(engine.step().unwrap(), chunk(2));
+    // 70 = 4 * 16 + 6, and one padded replay for those 6 is cheaper than two small ones.
     assert_eq!(engine.step().unwrap(), StepOutcome::Decode { rows: 2 });
 }
 

@@ -217,6 +217,7 @@ impl Generation {
         }
         let mut step = Step { choice: index, ..Step::default() };
         match event {
+            TokenEvent::Started { .. } | TokenEvent::Retracted => return,
             TokenEvent::Prompt { logprobs } => step.prompt_logprobs = Some(logprobs),
             TokenEvent::Token { token, logprob, cached_tokens, finish } => {
                 choice.counts.cached_tokens = cached_tokens;
@@ -342,6 +343,7 @@ impl Job {
             logprobs: self.logprobs,
             constraint: None,
             arrival,
+            priority: self.params.priority,
             sink: Box::new(sink),
         }
     }

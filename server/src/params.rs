@@ -35,6 +35,8 @@ pub(crate) struct Params {
     pub(crate) shown_tokens: Arc<[u32]>,
     /// What the answers must be texts of.
     pub(crate) grammar: Option<Grammar>,
+    /// Requests of a higher one start first, where the server is told to go by it.
+    pub(crate) priority: i32,
     /// Answers to each prompt.
     pub(crate) n: usize,
     /// Where a complaint about the length points.
@@ -100,6 +102,7 @@ impl Params {
             skip_special_tokens: fields.get_or("skip_special_tokens", true)?,
             shown_tokens: Arc::default(),
             grammar: grammar::take(fields)?,
+            priority: fields.get_or("priority", 0)?,
             n,
             max_tokens_field,
         })

@@ -48,7 +48,7 @@ fn bytes(event: &TokenEvent) -> usize {
     match event {
         TokenEvent::Prompt { logprobs } => own + logprobs.iter().map(of).sum::<usize>(),
         TokenEvent::Token { logprob, .. } => own + logprob.as_ref().map_or(0, of),
-        TokenEvent::Ended { .. } => own,
+        TokenEvent::Started { .. } | TokenEvent::Retracted | TokenEvent::Ended { .. } => own,
     }
 }
 

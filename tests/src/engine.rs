@@ -70,6 +70,7 @@ pub fn request(id: u64, prompt: &[u32], max_tokens: usize, output: &Output) -> R
         logprobs: LogprobOptions { output: true, ..LogprobOptions::default() },
         constraint: None,
         arrival: Instant::now(),
+        priority: 0,
         sink: Box::new(output.clone()),
     }
 }

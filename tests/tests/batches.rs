@@ -1,13 +1,16 @@
 //! A request's tokens and log-probabilities depend on nothing but the request: not on its batch,
-//! bucket, padding, chunk lengths, threads, or on being preempted.
+//! bucket, padding, chunk lengths, threads, on being preempted, or on whether its prompt was fed by
+//! prefill or decode plans.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use artifact::{Artifact, Phase, PlanEntry};
 use precast_tests::{
     compile_here,
-    engine::{Output, load, request},
+    engine::{Output, load_with, request},
     fixture,
 };
-use runtime::StepOutcome;
+use runtime::{EngineOptions, StepOutcome};
+use std::time::Duration;
 use tempfile::TempDir;
 
 const REQUESTS: u64 = 24;
@@ -36,21 +39,39 @@ fn job(id: u64) -> (Vec<u32>, usize) {
 }
 
 macro_rules! models {
-    ($($name:ident)*) => {
-        $(#[test] fn $name() { random_batches_equal_single_runs(stringify!($name)) })*
+    ($($name:ident $dtype:ident)*) => {
+        $(#[test] fn $name() {
+            random_batches_equal_single_runs(stringify!($name), stringify!($dtype))
+        })*
     };
 }
 
-models! { qwen2 qwen3 qwen3_moe_w8a8 qwen3_next deepseek_v32 gpt_oss }
+models! {
+    qwen2 f32 qwen3 bf16 qwen3_moe_w8a8 auto qwen3_next bf16 deepseek_v3 f32 deepseek_v32 bf16
+    gpt_oss bf16
+}
 
-fn random_batches_equal_single_runs(model: &str) {
+/// The first schedules are measured and so differ from run to run; the last makes large decode
+/// plans so cheap that whole prompts go through them.
+fn engine_options(artifact: &Artifact, seed: u64) -> EngineOptions {
+    let time = |plan: &PlanEntry| match plan.phase {
+        Phase::Decode => Duration::from_micros(u64::from(plan.rows)),
+        Phase::Prefill | Phase::Head => Duration::from_millis(1),
+    };
+    let cheap_decode = || artifact.manifest().plans.iter().map(time).collect();
+    let plan_times = seed.is_multiple_of(3).then(cheap_decode);
+    EngineOptions { plan_times, max_running_requests: Some(64), ..EngineOptions::default() }
+}
+
+fn random_batches_equal_single_runs(model: &str, dtype: &str) {
     let dir = TempDir::new().unwrap();
     let compile = |name: &str, options: &str| {
-        let options = format!("{options} --max-context 128 --no-record");
+        let options = format!("{options} --dtype {dtype} --max-context 128 --no-record");
         compile_here(&fixture(model), &dir.path().join(name), &options)
     };
     let plain = compile("plain", "--graph-bs 1 --prefill-chunks 64 --kv-blocks 64");
-    let mut engine = load(&plain, 1);
+    let unmixed = EngineOptions { disable_mixed_chunk: true, ..EngineOptions::default() };
+    let mut engine = load_with(&plain, 1, unmixed);
     let alone: Vec<_> = (0..REQUESTS)
         .map(|id| {
             let (prompt, tokens) = job(id);
@@ -61,7 +82,7 @@ fn random_batches_equal_single_runs(model: &str) {
         })
         .collect();
 
-    let (mut preemptions, mut largest) = (0, 0);
+    let (mut preemptions, mut largest, mut mixed) = (0, 0, [0, 0]);
     for (name, options) in [
         ("a", "--graph-bs 1 3 8 --prefill-chunks 8 --kv-blocks 200 --context-tiers 32"),
         ("b", "--graph-bs 4 5 --prefill-chunks 16 48 --kv-blocks 14"),
@@ -69,7 +90,7 @@ fn random_batches_equal_single_runs(model: &str) {
         let artifact = compile(name, options);
         for (seed, threads) in (1000..).zip(THREADS) {
             let mut random = Random(seed);
-            let mut engine = load(&artifact, threads);
+            let mut engine = load_with(&artifact, threads, engine_options(&artifact, seed));
             let outputs: Vec<Output> = (0..REQUESTS).map(|_| Output::default()).collect();
             let mut waiting: Vec<u64> = (0..REQUESTS).collect();
             loop {
@@ -81,6 +102,10 @@ fn random_batches_equal_single_runs(model: &str) {
                 }
                 match engine.step().unwrap() {
                     StepOutcome::Idle if waiting.is_empty() => break,
+                    StepOutcome::Mixed { rows, tokens } => {
+                        mixed[usize::from(rows > 0)] += tokens;
+                        largest = largest.max(rows);
+                    }
                     StepOutcome::Decode { rows } => largest = largest.max(rows),
                     _ => {}
                 }
@@ -93,4 +118,6 @@ fn random_batches_equal_single_runs(model: &str) {
     }
     assert!(preemptions > 0, "14 blocks are too few for all");
     assert!(largest > 5, "requests ran together");
+    assert!(mixed[0] > 0, "{mixed:?} prompt tokens in replays of their own");
+    assert!(mixed[1] > 100, "{mixed:?} prompt tokens beside rows that decode");
 }

@@ -57,6 +57,7 @@ impl Events {
                     cached = *cached_tokens;
                 }
                 TokenEvent::Ended { finish } => panic!("{finish:?}"),
+                TokenEvent::Started { .. } | TokenEvent::Retracted => {}
             }
         }
         (answer, cached)

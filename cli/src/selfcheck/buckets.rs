@@ -91,6 +91,7 @@ fn answers<D: Device>(
                 logprobs: LogprobOptions { output: true, ..Default::default() },
                 constraint: None,
                 arrival: Instant::now(),
+                priority: 0,
                 sink: Box::new(Collect(events.clone(), u64::from(row))),
             })
             .with_context(|| format!("{rows} requests at once"))?;
@@ -107,7 +108,7 @@ fn answers<D: Device>(
             TokenEvent::Ended { finish } => {
                 bail!("request {row} of {rows} ended early: {finish:?}")
             }
-            TokenEvent::Prompt { .. } => {}
+            _ => {}
         }
     }
     Ok(answers)

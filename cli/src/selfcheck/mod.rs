@@ -57,8 +57,12 @@ pub(crate) fn selfcheck(precast: &Precast, args: &SelfcheckArgs) -> anyhow::Resu
     let buckets = match &args.against {
         Some(other) => {
             let other = Artifact::open(other)?;
-            // Every batch size computes its prompts.
-            let options = || EngineOptions { prefix_cache: false, ..EngineOptions::default() };
+            // Every batch size computes its prompts, with prefill plans.
+            let options = || EngineOptions {
+                prefix_cache: false,
+                disable_mixed_chunk: true,
+                ..EngineOptions::default()
+            };
             let mut ours = load_engine(precast, &artifact, &args.engine, options(), false)?;
             let plain = EngineArgs::default();
             let mut theirs = load_engine(precast, &other, &plain, options(), false)?;

@@ -63,16 +63,30 @@ impl Sampler {
         } else {
             logits
         };
+        let u = rng::uniform(draw.seed, draw.count);
+        if let Some(k) = top_k(sampling, logits)
+            && !sampling.is_greedy()
+        {
+            best(logits, k, &mut self.ranked);
+            self.ranked.sort_unstable_by(Ranked::order);
+            if self.ranked.first().is_some_and(|first| first.logit.is_finite()) {
+                return draw_of_ranked(sampling, u, &mut self.ranked);
+            }
+        }
         let max = largest(logits);
         let first = || logits.iter().position(|&x| x == max).map(|i| i as u32);
         if sampling.is_greedy() || !max.is_finite() {
             return first();
         }
-        // A temperature near 0 must not turn the distance 0 of the best token into a NaN.
-        let rate = (1.0 / sampling.temperature).min(f32::MAX);
-        let cut = cut(sampling, (max, rate), logits, &mut self.ranked, &mut self.nucleus);
+        let rate = rate(sampling);
+        let share = f64::from(sampling.top_p);
+        let cut = if sampling.top_p < 1.0 {
+            self.nucleus.reach(logits, (max, rate), share, &mut self.ranked)
+        } else {
+            None
+        };
+        let cut = cut.unwrap_or(Ranked::LAST);
         let kept = Kept { cut, min_weight: sampling.min_p, max, rate };
-        let u = rng::uniform(draw.seed, draw.count);
         kept.draw(u, logits, &mut self.block_sums).or_else(first)
     }
 
@@ -82,33 +96,39 @@ impl Sampler {
     }
 }
 
-/// The lowest-ranked token that `top_k` and `top_p` leave.
-fn cut(
-    sampling: &Sampling,
-    (max, rate): (f32, f32),
-    logits: &[f32],
-    ranked: &mut Vec<Ranked>,
-    nucleus: &mut Nucleus,
-) -> Ranked {
-    let weight = |logit: f32| f64::from(exp_neg((max - logit) * rate));
+/// What multiplies distances from the best logit.
+fn rate(sampling: &Sampling) -> f32 {
+    // A temperature near 0 must not turn the distance 0 of the best token into a NaN.
+    (1.0 / sampling.temperature).min(f32::MAX)
+}
+
+/// How many of the best tokens are kept, when that is not all.
+fn top_k(sampling: &Sampling, logits: &[f32]) -> Option<usize> {
+    sampling.top_k.map(|k| k as usize).filter(|&k| k < logits.len())
+}
+
+/// Draws from the best tokens, the first of which has a finite logit, after `top_p` and `min_p`.
+/// Looks at none of the other logits.
+fn draw_of_ranked(sampling: &Sampling, u: f64, ranked: &mut Vec<Ranked>) -> Option<u32> {
+    let best = ranked.first().copied()?;
+    let rate = rate(sampling);
+    let weight = |logit: f32| exp_neg((best.logit - logit) * rate);
     let share = f64::from(sampling.top_p);
-    match sampling.top_k {
-        Some(k) if (k as usize) < logits.len() => {
-            best(logits, k as usize, ranked);
-            ranked.sort_unstable_by(Ranked::order);
-            let last = if share == 1.0 {
-                ranked.last().copied()
-            } else {
-                let total: f64 = ranked.iter().map(|r| weight(r.logit)).sum();
-                reach(ranked, 0.0, share * total, weight)
-            };
-            last.unwrap_or(Ranked::LAST)
-        }
-        _ if sampling.top_p < 1.0 => {
-            nucleus.reach(logits, (max, rate), share, ranked).unwrap_or(Ranked::LAST)
-        }
-        _ => Ranked::LAST,
+    if share < 1.0 {
+        let total: f64 = ranked.iter().map(|r| f64::from(weight(r.logit))).sum();
+        let cut = reach(ranked, 0.0, share * total, |logit| f64::from(weight(logit)))?;
+        ranked.retain(|r| cut.admits(r.logit, r.token));
     }
+    ranked.retain(|r| weight(r.logit) >= sampling.min_p);
+    ranked.sort_unstable_by_key(|r| r.token);
+    let mut left = u * ranked.iter().map(|r| f64::from(weight(r.logit))).sum::<f64>();
+    let drawn = ranked.iter().find(|r| {
+        left -= f64::from(weight(r.logit));
+        left < 0.0
+    });
+    // Rounding may use up the whole sum: the last token that has weight.
+    let last = || ranked.iter().rfind(|r| weight(r.logit) > 0.0);
+    Some(drawn.or_else(last).map_or(best.token, |r| r.token))
 }
 
 /// Logits that are summed together before a draw.

@@ -27,6 +27,9 @@ impl Ranked {
     }
 }
 
+/// Logits that are passed over together when none of them is among the best.
+const SKIPPED: usize = 128;
+
 /// Fills `out` with the best `count` tokens of `logits`, in no order. Allocates nothing when `out`
 /// has room for as many entries as there are logits.
 pub(crate) fn best(logits: &[f32], count: usize, out: &mut Vec<Ranked>) {
@@ -37,15 +40,21 @@ pub(crate) fn best(logits: &[f32], count: usize, out: &mut Vec<Ranked>) {
     // Twice the count: each cut then drops as many as it keeps, so cuts cost a constant per entry.
     let full = count.saturating_mul(2).min(logits.len());
     let mut threshold = f32::NEG_INFINITY;
-    for (token, &logit) in logits.iter().enumerate() {
-        // Ids ascend, so an equal logit ranks after those that are already in.
-        if logit > threshold {
-            // As in [`Nucleus::reach`].
-            out.push(Ranked { logit: logit + 0.0, token: token as u32 });
-            if out.len() >= full && out.len() > count {
-                out.select_nth_unstable_by(count - 1, Ranked::order);
-                out.truncate(count);
-                threshold = out[count - 1].logit;
+    for (values, block) in logits.chunks(SKIPPED).zip(0u32..) {
+        // Nearly all of them after a while; without branches, so that it becomes vector code.
+        if !values.iter().fold(false, |any, &x| any | (x > threshold)) {
+            continue;
+        }
+        for (&logit, token) in values.iter().zip(block * SKIPPED as u32..) {
+            // Ids ascend, so an equal logit ranks after those that are already in.
+            if logit > threshold {
+                // As in [`Nucleus::reach`].
+                out.push(Ranked { logit: logit + 0.0, token });
+                if out.len() >= full && out.len() > count {
+                    out.select_nth_unstable_by(count - 1, Ranked::order);
+                    out.truncate(count);
+                    threshold = out[count - 1].logit;
+                }
             }
         }
     }

@@ -209,7 +209,15 @@ impl FakeDevice {
 
     /// Blocks that no token from the first of the table's rows on sees were given back.
     fn check_passed(&self, feed: &Feed, window: &Paged, row: Row) -> Checked<()> {
-        let first_row = if feed.is_decode() { row.index } else { 0 };
+        let follows = |index: usize| {
+            let first_block = |index: usize| self.int(feed.kv.table, index * feed.table_width);
+            let next = self.int(feed.positions, index - 1) + 1 == self.int(feed.positions, index);
+            next && first_block(index - 1) == first_block(index)
+        };
+        let mut first_row = if feed.is_decode() { row.index } else { 0 };
+        while first_row > 0 && follows(first_row) {
+            first_row -= 1;
+        }
         let passed = self.first_seen(self.int(feed.positions, first_row)) / self.block_tokens;
         let width = feed.table_width;
         let mut blocks =

@@ -94,11 +94,13 @@ impl FakeModel {
         FakeDevice::new(self)
     }
 
-    /// An engine to be driven step by step.
+    /// An engine to be driven step by step. Its steps are chosen by plan times that are given, not
+    /// measured, unless `options` say otherwise.
     ///
     /// # Panics
     /// When the model contradicts itself, such as tiers that are no multiples of a block.
-    pub fn engine(&self, options: EngineOptions) -> Engine<FakeDevice> {
+    pub fn engine(&self, mut options: EngineOptions) -> Engine<FakeDevice> {
+        options.plan_times.get_or_insert_default();
         Engine::from_parts(self.device(), &self.manifest(), &self.plans(), options)
             .expect("a fake model is consistent")
     }

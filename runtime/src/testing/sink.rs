@@ -72,16 +72,33 @@ impl Collected {
         self.0.lock().events.reserve(count);
     }
 
-    /// Everything so far.
+    /// What was put out so far, in events other than [`TokenEvent::Started`] and
+    /// [`TokenEvent::Retracted`].
     pub fn events(&self) -> Vec<TokenEvent> {
-        self.0.lock().events.clone()
+        let mut events = self.0.lock().events.clone();
+        events.retain(|e| !matches!(e, TokenEvent::Started { .. } | TokenEvent::Retracted));
+        events
+    }
+
+    /// How long it waited, once it was started: the first event of all.
+    pub fn queued(&self) -> Option<Duration> {
+        match self.0.lock().events.first()? {
+            TokenEvent::Started { queued } => Some(*queued),
+            _ => None,
+        }
+    }
+
+    /// How often it gave its memory back.
+    pub fn retractions(&self) -> usize {
+        let events = &self.0.lock().events;
+        events.iter().filter(|e| matches!(e, TokenEvent::Retracted)).count()
     }
 
     /// The output tokens so far.
     pub fn tokens(&self) -> Vec<u32> {
         let token = |event: &TokenEvent| match event {
             TokenEvent::Token { token, .. } => Some(*token),
-            TokenEvent::Prompt { .. } | TokenEvent::Ended { .. } => None,
+            _ => None,
         };
         self.0.lock().events.iter().filter_map(token).collect()
     }
@@ -91,7 +108,7 @@ impl Collected {
         match self.0.lock().events.last()? {
             TokenEvent::Token { finish, .. } => finish.clone(),
             TokenEvent::Ended { finish } => Some(finish.clone()),
-            TokenEvent::Prompt { .. } => None,
+            _ => None,
         }
     }
 

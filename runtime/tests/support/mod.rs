@@ -25,6 +25,7 @@ pub(crate) fn request(id: u64, prompt: &[u32], max_tokens: usize) -> (Request, C
         logprobs: LogprobOptions::default(),
         constraint: None,
         arrival: Instant::now(),
+        priority: 0,
         sink,
     };
     (request, collected)
@@ -32,6 +33,11 @@ pub(crate) fn request(id: u64, prompt: &[u32], max_tokens: usize) -> (Request, C
 
 pub(crate) fn engine(model: &FakeModel) -> Engine<FakeDevice> {
     model.engine(EngineOptions::default())
+}
+
+/// An engine whose decode replays feed no tokens of prompts.
+pub(crate) fn unmixed(model: &FakeModel) -> Engine<FakeDevice> {
+    model.engine(EngineOptions { disable_mixed_chunk: true, ..EngineOptions::default() })
 }
 
 /// Steps until nothing is left to do; returns how many steps that took.

@@ -66,8 +66,12 @@ impl GenerateRequest {
             let top_n = check_top_logprobs("top_logprobs_num", top_n)?;
             logprobs.push(LogprobRequest { is_on, start, top_n });
         }
+        let mut params = params(&mut fields, count)?;
+        if let Some(priority) = fields.get("priority")? {
+            params.iter_mut().for_each(|params| params.priority = priority);
+        }
         Ok(Self {
-            params: params(&mut fields, count)?,
+            params,
             logprobs,
             names: names(&mut fields, &prompts)?,
             with_texts: fields.get_or("return_text_in_logprobs", false)?,

@@ -106,15 +106,30 @@ fn counters(page: &mut Page, stats: &Stats, stop_texts: u64) {
             "Requests refused because the queue was full.",
             stats.requests_rejected_total,
         ),
-        ("precast:prefill_steps_total", "Prefill chunks computed.", stats.prefill_steps_total),
+        ("precast:prefill_steps_total", "Steps of prompts alone.", stats.prefill_steps_total),
         (
             "precast:constraint_waits_total",
             "How often the tokens that a grammar allows were not known in time.",
             stats.constraint_waits_total,
         ),
         ("precast:decode_steps_total", "Decode steps computed.", stats.decode_steps_total),
+        (
+            "precast:mixed_prompt_tokens_total",
+            "Prompt tokens in rows of decode replays.",
+            stats.mixed_prompt_tokens_total,
+        ),
     ] {
         page.counter(name, help, value);
+    }
+    for (name, help, time) in [
+        ("precast:device_seconds_total", "Seconds of steps spent in replays.", stats.device_time),
+        (
+            "precast:engine_overhead_seconds_total",
+            "Seconds of steps spent in all but replays.",
+            stats.engine_time,
+        ),
+    ] {
+        page.seconds(name, help, time.as_secs_f64());
     }
     page.seconds(
         "precast:constraint_wait_seconds_total",
@@ -124,6 +139,12 @@ fn counters(page: &mut Page, stats: &Stats, stop_texts: u64) {
 }
 
 fn buckets(page: &mut Page, stats: &Stats) {
+    page.counters(
+        "precast:graph_fallback_total",
+        "Replays that were larger than they need be, or more, by reason.",
+        ["reason"],
+        stats.fallbacks.by_reason().into_iter().map(|(why, n)| ([why.to_owned()], n)),
+    );
     let sizes = stats.decode_batch_sizes.iter().zip(1_u32..);
     page.counters(
         "precast:decode_batch_size_total",

@@ -1,0 +1,106 @@
+//! What the engine itself costs in a decode step: everything but the replay. A device without a
+//! model gives logits over a vocabulary of 151,936; the engine writes inputs, chooses tokens and
+//! pushes them. Exits with 1 when a greedy step takes more than 60 us of its own.
+//!
+//! `cargo bench -p precast-benches --bench engine_overhead`
+
+use runtime::testing::{FakeDevice, FakeModel, collector};
+use runtime::{Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome};
+use std::time::{Duration, Instant};
+
+const VOCABULARY: u32 = 151_936;
+const LIMIT: Duration = Duration::from_micros(60);
+
+/// Decode steps that are timed.
+const STEPS: usize = 60;
+
+struct Case {
+    name: &'static str,
+    sampling: Sampling,
+    /// Tokens that block tables have room for.
+    tier: u32,
+}
+
+fn cases() -> Vec<Case> {
+    let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+    let top = Sampling { temperature: 0.8, top_k: Some(50), top_p: 0.95, ..Sampling::default() };
+    let plain = Sampling { temperature: 0.8, ..Sampling::default() };
+    vec![
+        Case { name: "greedy", sampling: greedy.clone(), tier: 2048 },
+        Case { name: "greedy, tables of 40,960 tokens", sampling: greedy, tier: 40_960 },
+        Case { name: "top_k 50, top_p 0.95", sampling: top, tier: 2048 },
+        Case { name: "temperature alone", sampling: plain, tier: 2048 },
+    ]
+}
+
+fn engine(rows: u32, tier: u32) -> Engine<FakeDevice> {
+    let model = FakeModel {
+        vocab_size: VOCABULARY,
+        max_context: tier,
+        block_tokens: 16,
+        blocks: 4096,
+        decode_rows: vec![1, 8, 24],
+        prefill_rows: vec![16],
+        head_rows: vec![1],
+        context_tiers: vec![tier],
+        max_running_requests: rows,
+        ..FakeModel::default()
+    };
+    model.engine(EngineOptions::default())
+}
+
+fn request(id: u64, sampling: &Sampling) -> Request {
+    // The sink stays open though nobody reads.
+    let (sink, collected) = collector();
+    collected.reserve(4096);
+    Request {
+        id: RequestId(id),
+        prompt: vec![id as u32 + 1; 8],
+        sampling: sampling.clone(),
+        max_tokens: 1000,
+        min_tokens: 0,
+        stop_token_ids: Vec::new(),
+        ignore_eos: true,
+        logprobs: LogprobOptions::default(),
+        constraint: None,
+        arrival: Instant::now(),
+        priority: 0,
+        sink,
+    }
+}
+
+/// Time of the engine's own in a decode step of `rows` requests: the median.
+fn overhead(rows: u32, case: &Case) -> Duration {
+    let mut engine = engine(rows, case.tier);
+    for id in 0..u64::from(rows) {
+        engine.add(request(id, &case.sampling)).expect("it fits");
+    }
+    let mut times = Vec::with_capacity(STEPS);
+    while times.len() < STEPS {
+        let before = engine.stats().engine_time;
+        let outcome = engine.step().expect("the fake device does not fail");
+        if outcome == (StepOutcome::Decode { rows }) {
+            times.push(engine.stats().engine_time - before);
+        }
+    }
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn main() {
+    println!("us of the engine in a decode step; the limit for greedy is {LIMIT:?}");
+    println!("{:<34}{:>8}{:>8}{:>8}", "batch", 1, 8, 24);
+    let mut slowest = Duration::ZERO;
+    for case in cases() {
+        let times = [1, 8, 24].map(|rows| overhead(rows, &case));
+        let [a, b, c] = times.map(|time| time.as_secs_f64() * 1e6);
+        println!("{:<34}{a:>8.1}{b:>8.1}{c:>8.1}", case.name);
+        if case.sampling.is_greedy() {
+            slowest = times.into_iter().fold(slowest, Duration::max);
+        }
+    }
+    if slowest > LIMIT {
+        eprintln!("a greedy step takes {slowest:?}, more than {LIMIT:?}");
+        std::process::exit(1);
+    }
+}
