@@ -70,7 +70,7 @@ fn every_answer_is_a_text_of_its_grammar_and_changes_no_other() {
             assert!(value["name"].as_str().unwrap().chars().count() <= 12, "{value}");
             let sides = value["sides"].as_array().unwrap();
             assert!((2..=4).contains(&sides.len()), "{value}");
-            assert!(sides.iter().all(|n| is_side(n)), "{value}");
+            assert!(sides.iter().all(is_side), "{value}");
             assert!([json!("cm"), json!("Ω"), Value::Null].contains(&value["unit"]), "{value}");
         }
         assert!(server.metric("precast:grammar_masks_total") > 100.0);
