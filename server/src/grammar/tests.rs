@@ -158,9 +158,13 @@ fn schemas_decide_what_is_written() {
 #[test]
 fn whitespace_has_an_end() {
     let grammar = Grammar::json_object("f");
-    let spaced = |count| format!("{{{}\"a\": 1}}", " ".repeat(count));
-    assert!(is_whole(&grammar, &spaced(MAX_WHITESPACE)));
-    assert_eq!(after(&grammar, &spaced(MAX_WHITESPACE + 1)), After::Wrong(MAX_WHITESPACE + 1));
+    let spaced = |space: &str| format!("{{{space}\"a\":{space}1{space}}}");
+    for space in ["", " ", "\n", "\r\n\t", &format!("\n{}", " ".repeat(40))] {
+        assert!(is_whole(&grammar, &spaced(space)), "{space:?}");
+    }
+    for (space, at) in [("  ", 2), ("\n\n", 2), ("\t", 1), (&format!("\n{}", " ".repeat(41)), 42)] {
+        assert_eq!(after(&grammar, &spaced(space)), After::Wrong(at), "{space:?}");
+    }
     let own = json!({"type": "object", "x-guidance": {"whitespace_flexible": false}});
     let own = Grammar::json_schema("f", &own).unwrap();
     check(&own, &[r#"{"a":1}"#], &[r#"{"a": 1}"#]);
