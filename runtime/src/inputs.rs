@@ -43,7 +43,7 @@ pub(crate) struct Row<'a> {
 /// share one arena, so the last replay may have put something else there.
 pub(crate) struct Input<'a, D: Device> {
     pub(crate) device: &'a mut D,
-    pub(crate) staging: &'a mut Vec<u8>,
+    pub(crate) staging: &'a mut Staging,
 }
 
 impl<D: Device> Input<'_, D> {
@@ -90,15 +90,14 @@ impl<D: Device> Input<'_, D> {
         width: usize,
         (spare_tables, spare): (usize, u32),
     ) {
-        self.staging.clear();
         for (position, blocks) in sequences {
             let used = (position / layout.block_tokens) as usize + 1;
-            for (to, block) in self.room(used).iter_mut().zip(blocks) {
+            for (to, block) in self.staging.take(used).iter_mut().zip(&blocks[..used]) {
                 *to = block.to_le_bytes();
             }
-            self.fill(width - used, spare);
+            self.staging.take(width - used).fill(spare.to_le_bytes());
         }
-        self.fill(spare_tables * width, spare);
+        self.staging.take(spare_tables * width).fill(spare.to_le_bytes());
         self.flush(at);
     }
 
@@ -110,30 +109,38 @@ impl<D: Device> Input<'_, D> {
         padding: usize,
         pad: u32,
     ) {
-        self.staging.clear();
-        self.extend(values);
-        self.fill(padding, pad);
+        for value in values {
+            self.staging.take(1)[0] = value.to_le_bytes();
+        }
+        self.staging.take(padding).fill(pad.to_le_bytes());
         self.flush(at);
     }
 
-    fn extend(&mut self, values: impl Iterator<Item = u32>) {
-        for value in values {
-            self.staging.extend_from_slice(&value.to_le_bytes());
-        }
-    }
-
-    fn fill(&mut self, count: usize, value: u32) {
-        self.room(count).fill(value.to_le_bytes());
-    }
-
-    /// Room for `count` more integers.
-    fn room(&mut self, count: usize) -> &mut [[u8; 4]] {
-        let start = self.staging.len();
-        self.staging.resize(start + count * size_of::<u32>(), 0);
-        self.staging[start..].as_chunks_mut().0
-    }
-
     fn flush(&mut self, at: BufferRef) {
-        self.device.write(at, self.staging);
+        self.device.write(at, self.staging.bytes[..self.staging.used].as_flattened());
+        self.staging.used = 0;
+    }
+}
+
+/// Integers on their way to the device.
+pub(crate) struct Staging {
+    bytes: Vec<[u8; 4]>,
+    used: usize,
+}
+
+impl Staging {
+    /// Room for `integers`, all of which is taken from the system now.
+    pub(crate) fn with_room(integers: usize) -> Self {
+        Self { bytes: vec![[0; 4]; integers], used: 0 }
+    }
+
+    /// The places of the next `count` integers.
+    fn take(&mut self, count: usize) -> &mut [[u8; 4]] {
+        let start = self.used;
+        self.used += count;
+        if self.used > self.bytes.len() {
+            self.bytes.resize(self.used, [0; 4]);
+        }
+        &mut self.bytes[start..self.used]
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     bind::{Bound, Graphs},
     costs::Costs,
-    inputs::{Input, Layout, Row},
+    inputs::{Input, Layout, Row, Staging},
     memory::Held,
     stats::Counters,
 };
@@ -36,7 +36,7 @@ pub(crate) struct Replayer<D: Device> {
     max_chunk: u32,
     layout: Layout,
     vocab_size: usize,
-    staging: Vec<u8>,
+    staging: Staging,
     /// Bytes that a replay ended with: the most probable token of each row.
     argmax: Vec<u8>,
 }
@@ -61,7 +61,7 @@ impl<D: Device> Replayer<D> {
             .max(graphs.head.max_rows() as usize);
         // Every input lies in the arena.
         let arena_bytes = manifest.memory.arena_bytes as usize;
-        let staging = widest.saturating_mul(size_of::<i32>()).min(arena_bytes);
+        let staging = widest.min(arena_bytes / size_of::<i32>());
         if let Some(chunk) = chunk {
             costs.limit_prefill(chunk);
         }
@@ -73,7 +73,7 @@ impl<D: Device> Replayer<D> {
             costs,
             layout: Layout::new(manifest),
             vocab_size,
-            staging: Vec::with_capacity(staging),
+            staging: Staging::with_room(staging),
             argmax: Vec::with_capacity(output_rows * size_of::<i32>()),
         }
     }
