@@ -140,7 +140,7 @@ fn same_with_and_without(model: &str) {
     let jobs: Vec<Job> =
         ends.map(|(&n, salt)| job([&system[..], &words(salt, n)].concat(), 30)).collect();
     let (_, found) = both(&jobs);
-    assert_eq!(found, [0, 64, 64, 64, 64], "who comes first computes it for all");
+    assert_eq!(found, [64, 64, 0, 64, 64], "the shortest is fed first and computes it for all");
     let (_, found) = both(&jobs);
     assert_eq!(found, [64, 96, 64, 80, 112]);
     // Log-probabilities of the prompt from some token on.
