@@ -86,5 +86,5 @@ fn every_command_line_parses() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 8);
+    assert_eq!(checked, 10);
 }
