@@ -6,8 +6,8 @@
 //! `cargo bench -p precast-benches --bench engine_overhead`
 
 use runtime::testing::{FakeDevice, FakeModel, collector};
-use runtime::{Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome};
-use std::time::{Duration, Instant};
+use runtime::{Engine, EngineOptions, Request, Sampling, StepOutcome};
+use std::time::Duration;
 
 const VOCABULARY: u32 = 151_936;
 const LIMIT: Duration = Duration::from_micros(60);
@@ -56,20 +56,8 @@ fn request(id: u64, sampling: &Sampling) -> Request {
     // The sink stays open though nobody reads.
     let (sink, collected) = collector();
     collected.reserve(4096);
-    Request {
-        id: RequestId(id),
-        prompt: vec![id as u32 + 1; 8],
-        sampling: sampling.clone(),
-        max_tokens: 1000,
-        min_tokens: 0,
-        stop_token_ids: Vec::new(),
-        ignore_eos: true,
-        logprobs: LogprobOptions::default(),
-        constraint: None,
-        arrival: Instant::now(),
-        priority: 0,
-        sink,
-    }
+    let request = Request::greedy(id, vec![id as u32 + 1; 8], 1000, sink);
+    Request { sampling: sampling.clone(), ignore_eos: true, ..request }
 }
 
 /// Time of the engine's own in a decode step of `rows` requests: the median.

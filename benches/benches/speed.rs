@@ -13,10 +13,7 @@ use precast_benches::{
     checkpoint::{Shape, write_random},
     probe::{Peak, median, peak_flops, read_bandwidth},
 };
-use runtime::{
-    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome, TokenEvent,
-    TokenSink,
-};
+use runtime::{Engine, EngineOptions, Request, StepOutcome, TokenEvent, TokenSink};
 use std::{
     path::{Path, PathBuf},
     time::Instant,
@@ -139,20 +136,9 @@ fn add(
     prompt: usize,
     tokens: usize,
 ) -> anyhow::Result<()> {
-    engine.add(Request {
-        id: RequestId(id),
-        prompt: (0..prompt as u64).map(|i| ((i * 31 + id * 17) % 256) as u32).collect(),
-        sampling: Sampling { temperature: 0.0, ..Sampling::default() },
-        max_tokens: tokens,
-        min_tokens: 0,
-        stop_token_ids: Vec::new(),
-        ignore_eos: true,
-        logprobs: LogprobOptions::default(),
-        constraint: None,
-        arrival: Instant::now(),
-        priority: 0,
-        sink: Box::new(Ignore),
-    })?;
+    let prompt = (0..prompt as u64).map(|i| ((i * 31 + id * 17) % 256) as u32).collect();
+    let request = Request::greedy(id, prompt, tokens, Box::new(Ignore));
+    engine.add(Request { ignore_eos: true, ..request })?;
     Ok(())
 }
 

@@ -4,11 +4,8 @@ use crate::{Precast, args::EngineArgs, device::HostDevice, engine::load_engine};
 use anyhow::bail;
 use artifact::{Artifact, Recorded, RecordedToken};
 use codegen_cpu::device::InstructionSet;
-use runtime::{
-    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome, TokenEvent,
-    TokenSink,
-};
-use std::{path::Path, sync::mpsc, time::Instant};
+use runtime::{Engine, EngineOptions, LogprobOptions, Request, StepOutcome, TokenEvent, TokenSink};
+use std::{path::Path, sync::mpsc};
 
 /// Tokens of the prompt and of the answer that are recorded at compile time.
 const RECORDED_PROMPT: u32 = 12;
@@ -45,20 +42,9 @@ pub(crate) fn record(precast: &Precast, root: &Path) -> anyhow::Result<Recorded>
 
 fn replay(engine: &mut Engine<HostDevice>, prompt: &[u32]) -> anyhow::Result<Vec<RecordedToken>> {
     let (events, received) = mpsc::channel();
-    engine.add(Request {
-        id: RequestId(0),
-        prompt: prompt.to_vec(),
-        sampling: Sampling { temperature: 0.0, ..Default::default() },
-        max_tokens: RECORDED_TOKENS,
-        min_tokens: 0,
-        stop_token_ids: Vec::new(),
-        ignore_eos: true,
-        logprobs: LogprobOptions { output: true, ..Default::default() },
-        constraint: None,
-        arrival: Instant::now(),
-        priority: 0,
-        sink: Box::new(Collect(events)),
-    })?;
+    let request = Request::greedy(0, prompt.to_vec(), RECORDED_TOKENS, Box::new(Collect(events)));
+    let logprobs = LogprobOptions { output: true, ..Default::default() };
+    engine.add(Request { ignore_eos: true, logprobs, ..request })?;
     while engine.step()? != StepOutcome::Idle {}
     let mut tokens = Vec::new();
     for event in received.try_iter() {

@@ -2,34 +2,18 @@
 //! of steps.
 
 use crate::{
-    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome,
+    Engine, EngineOptions, Request, StepOutcome,
     choice::MOST_PASSED,
     testing::{FakeDevice, FakeModel, collector},
 };
 use proptest::prelude::*;
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, time::Duration};
 
 fn request(id: u64, len: usize, max_tokens: usize) -> Request {
     let prompt = (0..len as u64).map(|i| ((id * 31 + i * 7) % 97) as u32).collect();
     // Nobody reads; the sink stays open.
     let (sink, _) = collector();
-    Request {
-        id: RequestId(id),
-        prompt,
-        sampling: Sampling { temperature: 0.0, ..Sampling::default() },
-        max_tokens,
-        min_tokens: 0,
-        stop_token_ids: Vec::new(),
-        ignore_eos: true,
-        logprobs: LogprobOptions::default(),
-        constraint: None,
-        arrival: Instant::now(),
-        priority: 0,
-        sink,
-    }
+    Request { ignore_eos: true, ..Request::greedy(id, prompt, max_tokens, sink) }
 }
 
 /// Steps since each running request was fed, and whether it was in prefill all the while.

@@ -136,6 +136,27 @@ pub struct Request {
     pub sink: Box<dyn TokenSink>,
 }
 
+impl Request {
+    /// Asks for the most probable tokens after `prompt` up to the end of the sequence, at most
+    /// `max_tokens`, and for nothing else; arrived now.
+    pub fn greedy(id: u64, prompt: Vec<u32>, max_tokens: usize, sink: Box<dyn TokenSink>) -> Self {
+        Self {
+            id: RequestId(id),
+            prompt,
+            sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+            max_tokens,
+            min_tokens: 0,
+            stop_token_ids: Vec::new(),
+            ignore_eos: false,
+            logprobs: LogprobOptions::default(),
+            constraint: None,
+            arrival: Instant::now(),
+            priority: 0,
+            sink,
+        }
+    }
+}
+
 /// The log-probability of one token at one position, and of the best alternatives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {

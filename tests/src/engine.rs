@@ -2,13 +2,8 @@
 
 use artifact::Artifact;
 use cli::HostDevice;
-use runtime::{
-    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, TokenEvent, TokenSink,
-};
-use std::{
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use runtime::{Engine, EngineOptions, LogprobOptions, Request, Sampling, TokenEvent, TokenSink};
+use std::sync::{Arc, Mutex};
 
 /// The tokens of a request with their log-probabilities, as they come.
 #[derive(Clone, Default)]
@@ -60,17 +55,9 @@ pub fn load_with(artifact: &Artifact, threads: u32, options: EngineOptions) -> E
 /// A request for `max_tokens` tokens after `prompt`, whose seed is its id.
 pub fn request(id: u64, prompt: &[u32], max_tokens: usize, output: &Output) -> Request {
     Request {
-        id: RequestId(id),
-        prompt: prompt.to_vec(),
         sampling: Sampling { temperature: 0.9, seed: Some(id), ..Sampling::default() },
-        max_tokens,
-        min_tokens: 0,
-        stop_token_ids: Vec::new(),
         ignore_eos: true,
         logprobs: LogprobOptions { output: true, ..LogprobOptions::default() },
-        constraint: None,
-        arrival: Instant::now(),
-        priority: 0,
-        sink: Box::new(output.clone()),
+        ..Request::greedy(id, prompt.to_vec(), max_tokens, Box::new(output.clone()))
     }
 }

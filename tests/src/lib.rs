@@ -13,7 +13,9 @@ pub mod random;
 pub mod raw;
 
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::mpsc,
@@ -28,6 +30,27 @@ pub fn root(path: &str) -> PathBuf {
 /// The checkpoint directory of a fixture.
 pub fn fixture(name: &str) -> PathBuf {
     root("tests/fixtures").join(name)
+}
+
+/// Every file below `dir` with its bytes, by its path from there.
+///
+/// # Panics
+/// When it cannot be read.
+pub fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(&next).expect("the directory can be read") {
+            let path = entry.expect("the directory can be read").path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let name = path.strip_prefix(dir).expect("it lies below").to_owned();
+                found.insert(name, fs::read(&path).expect("the file can be read"));
+            }
+        }
+    }
+    found
 }
 
 /// How long a command may take that is not meant to go on serving.

@@ -2,11 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use codegen_cpu::InstructionSet;
-use precast_tests::{compile, fixture, http::Server, precast};
+use precast_tests::{compile, contents, fixture, http::Server, precast};
 use std::{
-    collections::BTreeMap,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -14,23 +13,6 @@ use tempfile::TempDir;
 
 const PRECAST: &str = env!("CARGO_BIN_EXE_precast-under-test");
 const OPTIONS: &str = "--graph-bs 1 4 --prefill-chunks 16 --max-context 64 --kv-blocks 16";
-
-/// Every file below `dir` with its bytes.
-fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut open = vec![dir.to_owned()];
-    while let Some(next) = open.pop() {
-        for entry in fs::read_dir(&next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-            } else {
-                found.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
-}
 
 /// A manifest without the checksum of itself, to be changed by one who knows what they do.
 fn unsealed(artifact: &Path) -> String {

@@ -4,11 +4,9 @@
 use super::values::Difference;
 use anyhow::{Context, bail};
 use hal::Device;
-use runtime::{
-    Engine, LogprobOptions, Request, RequestId, Sampling, StepOutcome, TokenEvent, TokenSink,
-};
+use runtime::{Engine, LogprobOptions, Request, StepOutcome, TokenEvent, TokenSink};
 use serde::Serialize;
-use std::{sync::mpsc, time::Instant};
+use std::sync::mpsc;
 
 /// Tokens of each answer.
 const TOKENS: usize = 8;
@@ -79,21 +77,11 @@ fn answers<D: Device>(
     let (events, received) = mpsc::channel();
     for row in 0..rows {
         let prompt = (0..4 + row % 9).map(|i| (i * 7919 + row * 104_729 + 13) % vocabulary);
+        let sink = Box::new(Collect(events.clone(), u64::from(row)));
+        let request = Request::greedy(u64::from(row), prompt.collect(), TOKENS, sink);
+        let logprobs = LogprobOptions { output: true, ..Default::default() };
         engine
-            .add(Request {
-                id: RequestId(u64::from(row)),
-                prompt: prompt.collect(),
-                sampling: Sampling { temperature: 0.0, ..Default::default() },
-                max_tokens: TOKENS,
-                min_tokens: 0,
-                stop_token_ids: Vec::new(),
-                ignore_eos: true,
-                logprobs: LogprobOptions { output: true, ..Default::default() },
-                constraint: None,
-                arrival: Instant::now(),
-                priority: 0,
-                sink: Box::new(Collect(events.clone(), u64::from(row))),
-            })
+            .add(Request { ignore_eos: true, logprobs, ..request })
             .with_context(|| format!("{rows} requests at once"))?;
     }
     drop(events);

@@ -3,10 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use precast_runtime::testing::{Collected, FakeDevice, FakeModel, collector};
-use precast_runtime::{
-    Engine, EngineOptions, LogprobOptions, Request, RequestId, Sampling, StepOutcome,
-};
-use std::time::Instant;
+use precast_runtime::{Engine, EngineOptions, Request, Sampling, StepOutcome};
 
 pub(crate) fn greedy() -> Sampling {
     Sampling { temperature: 0.0, ..Sampling::default() }
@@ -14,21 +11,7 @@ pub(crate) fn greedy() -> Sampling {
 
 pub(crate) fn request(id: u64, prompt: &[u32], max_tokens: usize) -> (Request, Collected) {
     let (sink, collected) = collector();
-    let request = Request {
-        id: RequestId(id),
-        prompt: prompt.to_vec(),
-        sampling: greedy(),
-        max_tokens,
-        min_tokens: 0,
-        stop_token_ids: Vec::new(),
-        ignore_eos: false,
-        logprobs: LogprobOptions::default(),
-        constraint: None,
-        arrival: Instant::now(),
-        priority: 0,
-        sink,
-    };
-    (request, collected)
+    (Request::greedy(id, prompt.to_vec(), max_tokens, sink), collected)
 }
 
 pub(crate) fn engine(model: &FakeModel) -> Engine<FakeDevice> {

@@ -1,8 +1,8 @@
 //! A server that is killed under load.
 
-use crate::{PRECAST, contents};
+use crate::PRECAST;
 use precast_tests::{
-    compile,
+    compile, contents,
     http::Server,
     raw::{Connection, post},
     root,

@@ -1,8 +1,8 @@
 //! Compiling where there is no room, or no permission.
 
-use crate::{PRECAST, contents, tiny};
+use crate::{PRECAST, tiny};
 use precast_tests::{
-    fixture,
+    contents, fixture,
     process::{Limit, limit},
 };
 use std::{

@@ -10,11 +10,7 @@ mod mutations;
 mod slow;
 
 use precast_tests::{compile, fixture};
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 const PRECAST: &str = env!("CARGO_BIN_EXE_precast-under-test");
@@ -25,21 +21,4 @@ fn tiny(options: &str) -> (TempDir, PathBuf) {
     let out = dir.path().join("artifact");
     compile(PRECAST, &fixture("qwen2"), &out, options);
     (dir, out)
-}
-
-/// Every file below `dir` with its bytes.
-fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut open = vec![dir.to_owned()];
-    while let Some(next) = open.pop() {
-        for entry in fs::read_dir(&next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-            } else {
-                found.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
 }

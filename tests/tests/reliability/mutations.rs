@@ -1,9 +1,8 @@
 //! Artifacts that a disk, a network or a person has damaged.
 
-use crate::contents;
 use cli::EngineArgs;
 use precast_tests::{
-    compile_here,
+    compile_here, contents,
     engine::{Output, request},
     fixture,
     random::Random,
