@@ -235,7 +235,7 @@ impl<D: Device> Run<'_, D> {
         self.costs.record(bound.index, ns);
         self.counters.device_ns.fetch_add(ns, Relaxed);
         let bucket = &self.counters.buckets[bound.index];
-        bucket.count(live);
+        bucket.count(live, ns);
         if bucket.rows > live.saturating_mul(2) {
             self.counters.fallback_padding.fetch_add(1, Relaxed);
         }

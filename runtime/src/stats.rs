@@ -170,7 +170,7 @@ impl StepTimes {
     ];
 }
 
-/// How often a captured plan was replayed.
+/// How often a captured plan was replayed, and how long that took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketStats {
     /// Which part of the work.
@@ -183,6 +183,8 @@ pub struct BucketStats {
     pub replays: u64,
     /// Rows of those replays that were padding.
     pub padded_rows: u64,
+    /// Time that those replays took, all together.
+    pub replay_time: Duration,
 }
 
 /// One plan's counters.
@@ -192,16 +194,20 @@ pub(crate) struct BucketCounters {
     pub(crate) context_tokens: u32,
     pub(crate) replays: AtomicU64,
     pub(crate) padded_rows: AtomicU64,
+    replay_ns: AtomicU64,
 }
 
 impl BucketCounters {
     pub(crate) fn new(phase: Phase, rows: u32, context_tokens: u32) -> Self {
-        Self { phase, rows, context_tokens, replays: 0.into(), padded_rows: 0.into() }
+        let (replays, padded_rows, replay_ns) = (0.into(), 0.into(), 0.into());
+        Self { phase, rows, context_tokens, replays, padded_rows, replay_ns }
     }
 
-    pub(crate) fn count(&self, live: u32) {
+    /// A replay with `live` rows that were no padding took `ns` nanoseconds.
+    pub(crate) fn count(&self, live: u32, ns: u64) {
         self.replays.fetch_add(1, Relaxed);
         self.padded_rows.fetch_add(u64::from(self.rows - live), Relaxed);
+        self.replay_ns.fetch_add(ns, Relaxed);
     }
 }
 
@@ -345,6 +351,7 @@ impl BucketCounters {
             context_tokens: self.context_tokens,
             replays: self.replays.load(Relaxed),
             padded_rows: self.padded_rows.load(Relaxed),
+            replay_time: Duration::from_nanos(self.replay_ns.load(Relaxed)),
         }
     }
 }

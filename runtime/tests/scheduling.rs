@@ -330,6 +330,9 @@ fn more_rows_than_the_largest_bucket_take_several_replays() {
     for (i, collected) in all.iter().enumerate() {
         assert_eq!(collected.tokens(), model.greedy(&[i as u32 + 1], 20));
     }
+    let stats = engine.stats();
+    let replays: Duration = stats.buckets.iter().map(|bucket| bucket.replay_time).sum();
+    assert!(replays > Duration::ZERO && replays == stats.device_time, "{replays:?}");
     let decodes = |rows: u32| {
         let of = |b: &&precast_runtime::BucketStats| b.phase.name() == "decode" && b.rows == rows;
         let stats = engine.stats().buckets;

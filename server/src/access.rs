@@ -47,6 +47,8 @@ pub(crate) struct Record {
 struct Facts {
     status: Option<u16>,
     counts: Option<Counts>,
+    /// The longest wait of a choice.
+    queued: Option<Duration>,
     first_token: Option<Duration>,
     finish: Option<&'static str>,
     error: Option<String>,
@@ -94,6 +96,11 @@ impl Record {
     /// The request that this task answers.
     pub(crate) fn current() -> Option<Arc<Self>> {
         CURRENT.try_with(Arc::clone).ok()
+    }
+
+    /// A choice got room after it had waited for so long.
+    pub(crate) fn start(&self, queued: Duration) {
+        self.change(|facts| facts.queued = facts.queued.max(Some(queued)));
     }
 
     /// The first token of any choice came.
@@ -145,6 +152,8 @@ impl Drop for Record {
         }
         let ms = |time: Duration| (time.as_secs_f64() * 1e5).round() / 1e2;
         let (counts, first_token) = (facts.counts, facts.first_token.map(ms));
+        // A retraction is rare, and then worth a field.
+        let retractions = counts.map(|c| c.retractions).filter(|&n| n > 0);
         let request_id = self.id.to_str().unwrap_or_default();
         // A level is part of the call.
         macro_rules! log {
@@ -157,6 +166,8 @@ impl Drop for Record {
                     prompt_tokens = counts.map(|c| c.prompt_tokens),
                     completion_tokens = counts.map(|c| c.completion_tokens),
                     cached_tokens = counts.map(|c| c.cached_tokens),
+                    retractions,
+                    queued_ms = facts.queued.map(ms),
                     ttft_ms = first_token,
                     total_ms = ms(self.started.elapsed()),
                     finish_reason = facts.finish,

@@ -86,12 +86,14 @@ pub(crate) struct Step {
     pub(crate) end: Option<End>,
 }
 
-/// Tokens of a choice so far.
+/// What a choice has taken so far, in tokens but for the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) prompt_tokens: usize,
     pub(crate) completion_tokens: usize,
     pub(crate) cached_tokens: usize,
+    /// How often it gave its memory to others and was computed again.
+    pub(crate) retractions: usize,
 }
 
 /// One response on its way. Dropping it makes the engine drop its requests.
@@ -217,7 +219,17 @@ impl Generation {
         }
         let mut step = Step { choice: index, ..Step::default() };
         match event {
-            TokenEvent::Started { .. } | TokenEvent::Retracted => return,
+            TokenEvent::Started { queued } => {
+                self.app.metrics.start(queued);
+                if let Some(record) = &self.record {
+                    record.start(queued);
+                }
+                return;
+            }
+            TokenEvent::Retracted => {
+                choice.counts.retractions += 1;
+                return;
+            }
             TokenEvent::Prompt { logprobs } => step.prompt_logprobs = Some(logprobs),
             TokenEvent::Token { token, logprob, cached_tokens, finish } => {
                 choice.counts.cached_tokens = cached_tokens;
@@ -287,6 +299,7 @@ impl Drop for Generation {
             all.prompt_tokens += counts.prompt_tokens;
             all.completion_tokens += counts.completion_tokens;
             all.cached_tokens += counts.cached_tokens;
+            all.retractions += counts.retractions;
         }
         record.close(all, self.live == 0);
     }

@@ -1,5 +1,6 @@
 //! `GET /metrics`, in Prometheus' text format. `docs/metrics.md` lists what is there.
 
+mod counted;
 mod engine;
 mod grammar;
 mod page;
@@ -31,12 +32,17 @@ const REQUEST_BOUNDS: &[f64] = &[
     0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0,
     200.0, 400.0,
 ];
+const QUEUE_BOUNDS: &[f64] = &[
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0,
+    320.0,
+];
 
 /// What this server counts itself; the engine's counters are read when somebody asks.
 pub(crate) struct Metrics {
     first_token: Histogram,
     token_gap: Histogram,
     request: Histogram,
+    queue: Histogram,
     stop_texts: AtomicU64,
     responses: IntCounterVec,
 }
@@ -64,6 +70,11 @@ impl Default for Metrics {
                 "From request to last token.",
                 REQUEST_BOUNDS,
             ),
+            queue: seconds(
+                "sglang:queue_time_seconds",
+                "From request to its first room on the device.",
+                QUEUE_BOUNDS,
+            ),
             stop_texts: AtomicU64::new(0),
             responses: IntCounterVec::new(responses, &["path", "status"])
                 .expect("the name is well formed"),
@@ -79,6 +90,11 @@ impl Metrics {
             None => self.first_token.observe((now - arrival).as_secs_f64()),
             Some(before) => self.token_gap.observe((now - before).as_secs_f64()),
         }
+    }
+
+    /// A request got room after it had waited for so long.
+    pub(crate) fn start(&self, queued: Duration) {
+        self.queue.observe(queued.as_secs_f64());
     }
 
     /// An answer is complete.
@@ -110,7 +126,7 @@ fn expose(app: &App) -> Vec<u8> {
     grammar::expose(&mut page, &app.grammars.mask_times);
     engine::expose_startup(&mut page, &app.engine.startup());
     process::expose(&mut page);
-    for histogram in [&own.first_token, &own.token_gap, &own.request] {
+    for histogram in [&own.first_token, &own.token_gap, &own.request, &own.queue] {
         page.add(histogram.clone());
     }
     page.add(own.responses.clone());

@@ -49,7 +49,7 @@ pub struct AutoArgs {
     #[arg(long, value_name = "FILE|URL")]
     pub graph_bs_histogram: Option<String>,
     /// How long steps take by batch size, for --graph-bs auto: a file or http URL with JSON such as
-    /// {"8": 0.012} in seconds, or metrics that tell the seconds of plans [default: a model].
+    /// {"8": 0.012} in seconds, or the /metrics of a server that ran them [default: a model].
     #[arg(long, value_name = "FILE|URL")]
     pub graph_bs_times: Option<String>,
     /// What the sizes that --graph-bs auto chooses are multiples of, but for the largest.

@@ -125,6 +125,7 @@ impl Chunk {
             ("prompt_tokens", counts.prompt_tokens),
             ("completion_tokens", counts.completion_tokens),
             ("cached_tokens", counts.cached_tokens),
+            ("total_retractions", counts.retractions),
         ] {
             write_member(out, name, &count);
         }

@@ -1,13 +1,20 @@
 //! The engine's counters as metrics.
 
-use super::page::Page;
-use runtime::{StartupReport, Stats};
+use super::{counted::Counted, page::Page};
+use runtime::{BucketStats, StartupReport, Stats, StepTimes};
 
 /// Adds what `stats` says. Answers that ended at a stop string, `stop_texts`, were aborted in the
 /// engine's eyes only.
 pub(super) fn expose(page: &mut Page, stats: &Stats, stop_texts: u64) {
     gauges(page, stats);
     counters(page, stats, stop_texts);
+    page.add(Counted::new(
+        "precast:step_time_seconds",
+        "Time of a step of the engine.",
+        &StepTimes::BOUNDS,
+        &stats.step_times.counts,
+        stats.step_times.sum.as_secs_f64(),
+    ));
     buckets(page, stats);
 }
 
@@ -153,21 +160,20 @@ fn buckets(page: &mut Page, stats: &Stats) {
         sizes.map(|(&count, size)| ([size.to_string()], count)),
     );
     let labels = ["phase", "bucket", "context"];
-    let samples = |count: fn(&runtime::BucketStats) -> u64| {
-        stats.buckets.iter().map(move |bucket| {
-            let values = [
-                bucket.phase.to_string(),
-                bucket.rows.to_string(),
-                bucket.context_tokens.to_string(),
-            ];
-            (values, count(bucket))
-        })
+    let name = |bucket: &BucketStats| {
+        [bucket.phase.to_string(), bucket.rows.to_string(), bucket.context_tokens.to_string()]
+    };
+    let samples = |count: fn(&BucketStats) -> u64| {
+        stats.buckets.iter().map(move |bucket| (name(bucket), count(bucket)))
     };
     let help = "Replays of a captured graph.";
     page.counters("precast:graph_replays_total", help, labels, samples(|bucket| bucket.replays));
     let help = "Rows of those replays that were padding.";
     let padded = samples(|bucket| bucket.padded_rows);
     page.counters("precast:graph_padded_rows_total", help, labels, padded);
+    let help = "Seconds that those replays took.";
+    let seconds = stats.buckets.iter().map(|b| (name(b), b.replay_time.as_secs_f64()));
+    page.seconds_by("precast:graph_replay_seconds_total", help, labels, seconds);
 }
 
 /// Adds how long the start took.

@@ -1,7 +1,8 @@
 //! One answer to `/metrics`: a registry for the values of this moment.
 
 use prometheus::{
-    Counter, Gauge, IntCounter, IntCounterVec, Opts, Registry, core::Collector, proto::MetricFamily,
+    Counter, CounterVec, Gauge, IntCounter, IntCounterVec, Opts, Registry, core::Collector,
+    proto::MetricFamily,
 };
 use std::collections::HashMap;
 
@@ -78,6 +79,22 @@ impl Page {
             IntCounterVec::new(Opts::new(name, help), &labels).expect("the name is well formed");
         for (values, count) in samples {
             counters.with_label_values(&values).inc_by(count);
+        }
+        self.add(counters);
+    }
+
+    /// The same for sums of seconds.
+    pub(super) fn seconds_by<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: [&str; N],
+        samples: impl IntoIterator<Item = ([String; N], f64)>,
+    ) {
+        let counters =
+            CounterVec::new(Opts::new(name, help), &labels).expect("the name is well formed");
+        for (values, seconds) in samples {
+            counters.with_label_values(&values).inc_by(seconds.max(0.0));
         }
         self.add(counters);
     }

@@ -103,6 +103,8 @@ async fn a_request_is_logged_when_it_ends() {
     assert_eq!(json!(fields(&logged[0])), expected);
     assert!(logged[0]["ttft_ms"].as_f64() <= logged[0]["total_ms"].as_f64());
     assert!(logged[0]["ttft_ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(logged[0]["queued_ms"], 0.0);
+    assert_eq!(logged[0].get("retractions"), None);
     let expected = json!(["POST", path, 200, 2 * prompt, 4, 0, "length"]);
     assert_eq!(json!(fields(&logged[1])), expected);
     assert_eq!((&logged[2]["status"], &logged[2]["level"]), (&json!(400), &json!("INFO")));

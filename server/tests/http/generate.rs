@@ -3,6 +3,7 @@ use crate::{
     support::{EOS, app, ids, ok, post, saying, text_of},
 };
 use axum::http::StatusCode;
+use runtime::{Finish, TokenEvent};
 use serde_json::{Value, json};
 
 const PATH: &str = "/generate";
@@ -146,6 +147,25 @@ async fn stop_strings_are_cut_off() {
         assert!(text.starts_with(before) && "one ".starts_with(text), "{text:?}");
         before = text;
     }
+}
+
+#[tokio::test]
+async fn retractions_are_counted_in_the_answer() {
+    let engine = Scripted::holding().into_arc();
+    let app = app(engine.clone());
+    let body = json!({"text": "Hi", "stream": true});
+    let response = tokio::spawn(async move { post(&app, PATH, body).await.chunks() });
+    while engine.held.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    engine.push(0, ids("a")[0], None);
+    engine.tell(0, TokenEvent::Retracted);
+    engine.tell(0, TokenEvent::Retracted);
+    engine.push(0, ids("b")[0], Some(Finish::Length));
+    let chunks = response.await.unwrap();
+    let counts = chunks.iter().map(|chunk| &chunk["meta_info"]["total_retractions"]);
+    assert_eq!(counts.collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(chunks[1]["text"], "ab");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use crate::{
     support::{app, get, ids, ok, post, saying},
 };
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 /// The value of a sample on a page.
 fn value(page: &str, sample: &str) -> f64 {
@@ -44,6 +44,37 @@ async fn a_page_is_in_prometheus_format() {
         ),
     ] {
         assert_eq!(value(&page.text, sample), expected, "{sample}");
+    }
+}
+
+#[tokio::test]
+async fn steps_and_replays_are_timed() {
+    let (app, _) = saying("a");
+    let page = get(&app, "/metrics").await.text;
+    let plan = "bucket=\"4\",context=\"64\",phase=\"decode\",model_name=\"tiny\"";
+    assert_eq!(value(&page, &format!("precast:graph_replay_seconds_total{{{plan}}}")), 3.5);
+    let steps = |le: &str| {
+        let labels = format!("model_name=\"tiny\",le=\"{le}\"");
+        value(&page, &format!("precast:step_time_seconds_bucket{{{labels}}}"))
+    };
+    let cumulative = ["0.0001", "0.00025", "0.0005", "5", "+Inf"].map(steps);
+    assert_eq!(cumulative, [4.0, 4.0, 6.0, 6.0, 9.0]);
+    assert_eq!(value(&page, "precast:step_time_seconds_count{model_name=\"tiny\"}"), 9.0);
+    assert_eq!(value(&page, "precast:step_time_seconds_sum{model_name=\"tiny\"}"), 20.0);
+}
+
+#[tokio::test]
+async fn the_time_in_the_queue_is_measured() {
+    let engine = Scripted::answering(ids("a")).queueing(Duration::from_millis(300)).into_arc();
+    let app = app(engine);
+    ok(&app, "/v1/completions", json!({"prompt": ["Hi", "Ho"]})).await;
+    let page = get(&app, "/metrics").await.text;
+    for name in ["sglang:queue_time_seconds", "vllm:request_queue_time_seconds"] {
+        assert_eq!(value(&page, &format!("{name}_count{{model_name=\"tiny\"}}")), 2.0);
+        assert_eq!(value(&page, &format!("{name}_sum{{model_name=\"tiny\"}}")), 0.6);
+        let up_to =
+            |le: &str| value(&page, &format!("{name}_bucket{{model_name=\"tiny\",le=\"{le}\"}}"));
+        assert_eq!(["0.25", "0.5"].map(up_to), [0.0, 2.0]);
     }
 }
 

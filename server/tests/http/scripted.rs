@@ -4,7 +4,7 @@ use artifact::Phase;
 use precast_server::Backend;
 use runtime::{
     BucketStats, Finish, FlushError, Flushed, LogprobOptions, Request, Sampling, StartupReport,
-    Stats, SubmitError, TokenEvent, TokenLogprob,
+    Stats, StepTimes, SubmitError, TokenEvent, TokenLogprob,
 };
 use std::{
     sync::{
@@ -35,6 +35,8 @@ pub(crate) struct Scripted {
     eos: Vec<u32>,
     /// Keep requests for the test instead of answering.
     holds: bool,
+    /// How long requests are said to have waited.
+    queued: Duration,
     /// Requests that are taken before the queue is full.
     room: Option<usize>,
     pub(crate) held: Mutex<Vec<Request>>,
@@ -50,6 +52,10 @@ impl Scripted {
 
     pub(crate) fn ending_with(self, eos: Vec<u32>) -> Self {
         Self { eos, ..self }
+    }
+
+    pub(crate) fn queueing(self, queued: Duration) -> Self {
+        Self { queued, ..self }
     }
 
     pub(crate) fn holding() -> Self {
@@ -68,10 +74,14 @@ impl Scripted {
         self.seen.lock().unwrap().last().unwrap().clone()
     }
 
+    /// Tells the held request `index` of something; whether its client still reads.
+    pub(crate) fn tell(&self, index: usize, event: TokenEvent) -> bool {
+        self.held.lock().unwrap()[index].sink.push(event)
+    }
+
     /// Pushes a token to the held request `index`; whether its client still reads.
     pub(crate) fn push(&self, index: usize, token: u32, finish: Option<Finish>) -> bool {
-        let event = TokenEvent::Token { token, logprob: None, cached_tokens: 0, finish };
-        self.held.lock().unwrap()[index].sink.push(event)
+        self.tell(index, TokenEvent::Token { token, logprob: None, cached_tokens: 0, finish })
     }
 
     pub(crate) fn is_open(&self, index: usize) -> bool {
@@ -80,6 +90,7 @@ impl Scripted {
 
     fn play(&self, mut request: Request) {
         let options = request.logprobs;
+        request.sink.push(TokenEvent::Started { queued: self.queued });
         if let Some(from) = options.prompt_from {
             let logprobs = (from..request.prompt.len())
                 .map(|position| TokenLogprob {
@@ -149,7 +160,11 @@ impl Backend for Scripted {
             context_tokens: 64,
             replays: 7,
             padded_rows: 5,
+            replay_time: Duration::from_millis(3500),
         };
+        let mut step_times = StepTimes { sum: Duration::from_secs(20), ..StepTimes::default() };
+        (step_times.counts[0], step_times.counts[2]) = (4, 2);
+        step_times.counts[StepTimes::BOUNDS.len()] = 3;
         Stats {
             waiting: 3,
             preempted: 1,
@@ -158,6 +173,7 @@ impl Backend for Scripted {
             free_blocks: 6,
             block_tokens: 16,
             decode_batch_sizes: vec![0, 0, 7, 0],
+            step_times,
             buckets: vec![bucket],
             ..Stats::default()
         }
