@@ -1,5 +1,6 @@
 //! Matrix products and attention at the shapes of Qwen2.5-0.5B, as shares of what the machine can
-//! do: `cargo bench -p precast-benches --bench kernels [-- INSTRUCTION_SET] [-- THREADS]`.
+//! do: `cargo bench -p precast-benches --bench kernels [-- WEIGHTS] [-- INSTRUCTION_SET] [-- THREADS]`
+//! with weights in bf16, or in i8 or i4 (groups of 128) with inputs in i8.
 
 use artifact::{BufferRef, Scalar, Space};
 use codegen_cpu::CpuDevice;
@@ -19,7 +20,6 @@ const MOST_ROWS: u64 = 512;
 /// A matrix product.
 struct Shape {
     what: &'static str,
-    kernel: &'static str,
     k: u64,
     /// Rows of the weight.
     n: u64,
@@ -37,15 +37,22 @@ impl Shape {
 const BIAS: [u64; 2] = [1, 0];
 const GATE: [u64; 2] = [0, 1];
 const SHAPES: [Shape; 5] = [
-    Shape { what: "qkv", kernel: "linear_matmul_bf16_f32", k: 896, n: 1152, end: Some(BIAS) },
-    Shape { what: "o", kernel: "matmul_bf16_f32", k: 896, n: 896, end: None },
-    Shape { what: "gate, up", kernel: "linear_matmul_bf16_bf16", k: 896, n: 9728, end: Some(GATE) },
-    Shape { what: "down", kernel: "matmul_bf16_f32", k: 4864, n: 896, end: None },
-    Shape { what: "head", kernel: "matmul_bf16_f32", k: 896, n: 151_936, end: None },
+    Shape { what: "qkv", k: 896, n: 1152, end: Some(BIAS) },
+    Shape { what: "o", k: 896, n: 896, end: None },
+    Shape { what: "gate, up", k: 896, n: 9728, end: Some(GATE) },
+    Shape { what: "down", k: 4864, n: 896, end: None },
+    Shape { what: "head", k: 896, n: 151_936, end: None },
 ];
+/// Elements that share a scale of 4-bit weights.
+const GROUP: u64 = 128;
 
 fn main() -> anyhow::Result<()> {
     let (mut device, bandwidth) = from_args()?;
+    let weights = match std::env::args().find_map(|word| word.parse::<DType>().ok()) {
+        Some(dtype @ (DType::BF16 | DType::I8 | DType::I4)) => dtype,
+        None => DType::BF16,
+        Some(other) => anyhow::bail!("weights in {other}; use bf16, i8 or i4"),
+    };
     let peak = best_peak(Peak::ALL, device.threads());
 
     let arena_bytes = 4 * MOST_ROWS * 151_936 + (32 << 20);
@@ -63,7 +70,7 @@ fn main() -> anyhow::Result<()> {
     );
     for shape in &SHAPES {
         for t in [1, 8, 24, 128, 512] {
-            let (seconds, bytes, flops) = matmul(&mut device, shape, t)?;
+            let (seconds, bytes, flops) = matmul(&mut device, shape, weights, t)?;
             let (read, done) = (bytes / seconds / 1e9, flops / seconds / 1e9);
             println!(
                 "{:<10}{t:>6}{:>12.1}{read:>9.1}{:>8.0}%{done:>12.1}{:>8.0}%",
@@ -115,30 +122,49 @@ fn time(device: &mut CpuDevice, graph: &<CpuDevice as Device>::Graph) -> anyhow:
 }
 
 /// Seconds, bytes of weights and operations of one product.
-fn matmul(device: &mut CpuDevice, shape: &Shape, t: u64) -> anyhow::Result<(f64, f64, f64)> {
-    let bytes = Panels::new(shape.n, shape.k, DType::BF16).padded_len() * 2;
+fn matmul(
+    device: &mut CpuDevice,
+    shape: &Shape,
+    weights: DType,
+    t: u64,
+) -> anyhow::Result<(f64, f64, f64)> {
+    let bytes = weights.bytes_for(Panels::new(shape.n, shape.k, weights).padded_len());
+    let coded = weights != DType::BF16;
+    let group = if weights == DType::I4 { GROUP } else { shape.k };
+    let scale_bytes = 4 * Panels::new(shape.n, shape.k / group, DType::F32).padded_len();
     let flops = 2.0 * (t * shape.n * shape.k) as f64;
     let calls = (WEIGHT_BYTES / bytes).min((PASS_FLOPS / flops).ceil() as u64).max(1);
-    let x = arena(0, 2 * t * shape.k);
+    let x = arena(0, if coded { t * shape.k } else { 2 * t * shape.k });
+    let x_scale = arena(8 << 20, 4 * t);
+    // What the scales are does not change the time; random bytes may be NaN, which does not either.
+    let scales = BufferRef { space: Space::Weights, offset: 0, bytes: scale_bytes };
     let bias = arena(16 << 20, 4 * shape.n);
     let out = arena(32 << 20, 4 * t * shape.out());
     device.begin_capture()?;
     for call in 0..calls {
         let weight = BufferRef { space: Space::Weights, offset: call * bytes, bytes };
-        let args = match shape.end {
-            Some(BIAS) => vec![x, weight, bias, out],
-            _ => vec![x, weight, out],
-        };
-        let mut scalars = ints(&[t, shape.n, shape.k, shape.k, shape.out()]);
+        let mut args = if coded { vec![x, x_scale, weight, scales] } else { vec![x, weight] };
+        if shape.end == Some(BIAS) {
+            args.push(bias);
+        }
+        args.push(out);
+        let mut scalars = ints(&[t, shape.n, shape.k]);
+        if coded {
+            scalars.extend(ints(&[group, 1]));
+        }
+        scalars.extend(ints(&[shape.k, shape.out()]));
         if let Some([bias, gate]) = shape.end {
             scalars.extend(ints(&[bias, gate, 0, 0, 0]));
             scalars.extend([0.0, 0.0].map(Scalar::Float));
         }
-        device.launch(&hal::Launch::new(shape.kernel, &args, &scalars))?;
+        let linear = if shape.end.is_some() { "linear_" } else { "" };
+        let product = if coded { "quant_matmul" } else { "matmul" };
+        let kernel = format!("{linear}{product}_{weights}_f32");
+        device.launch(&hal::Launch::new(&kernel, &args, &scalars))?;
     }
     let graph = device.end_capture()?;
     let seconds = time(device, &graph)? / calls as f64;
-    Ok((seconds, bytes as f64, flops))
+    Ok((seconds, (bytes + if coded { scale_bytes } else { 0 }) as f64, flops))
 }
 
 const HEADS: u64 = 14;

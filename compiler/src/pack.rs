@@ -177,6 +177,7 @@ fn pack_panels(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u
     let bytes = |elements: u64| dtype.bytes_for(elements) as usize;
     let (group_bytes, row_bytes) = (bytes(layout.group()), bytes(cols));
     let panel_bytes = bytes(layout.panel_len());
+    let flipped = Panels::flipped(dtype);
     out.resize(layout.count() as usize * panel_bytes, 0);
     for (panel, target) in out.chunks_exact_mut(panel_bytes).enumerate() {
         for lane in 0..Panels::WIDTH as usize {
@@ -191,6 +192,9 @@ fn pack_panels(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u
                     place[..group.len()].copy_from_slice(group);
                 }
             }
+        }
+        if flipped != 0 {
+            target.iter_mut().for_each(|byte| *byte ^= flipped);
         }
     }
 }
@@ -258,7 +262,13 @@ mod tests {
                 }
                 for (to, from) in sources.into_iter().enumerate() {
                     let found = element(&packed, to as u64, dtype);
-                    let expected = from.map_or(vec![0; found.len()], |i| element(&dense, i, dtype));
+                    let mut expected =
+                        from.map_or(vec![0; found.len()], |i| element(&dense, i, dtype));
+                    match dtype {
+                        DType::I8 => expected[0] = expected[0].wrapping_add(128),
+                        DType::I4 => expected[0] = (expected[0] + 8) & 15,
+                        _ => {}
+                    }
                     assert_eq!(found, expected, "{dtype} {rows}x{cols}, place {to}");
                 }
             }

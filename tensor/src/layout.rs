@@ -100,6 +100,8 @@ impl Nz {
 ///
 /// A group of eight 4-bit elements is four bytes: byte `b` has element `b` in its low and element
 /// `b + 4` in its high nibble, so that one mask gives four neighbours in the order of `K`.
+///
+/// Integers of 8 and 4 bits have their sign bit flipped, see [`Panels::flipped`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panels {
     rows: u64,
@@ -114,6 +116,17 @@ impl Panels {
     /// The layout of a weight with `rows` outputs (`N`) and `cols` inputs (`K`).
     pub const fn new(rows: u64, cols: u64, dtype: DType) -> Self {
         Self { rows, cols, group: 32 / dtype.bits() }
+    }
+
+    /// The bits of a byte that differ from those of the codes: the sign bits of integers. What is
+    /// stored is then the code plus 128, or plus 8, as an unsigned number, which is how `vpdpbusd`
+    /// takes its first operand.
+    pub const fn flipped(dtype: DType) -> u8 {
+        match dtype {
+            DType::I8 => 0x80,
+            DType::I4 => 0x88,
+            _ => 0,
+        }
     }
 
     /// Elements of `K` that lie next to each other.

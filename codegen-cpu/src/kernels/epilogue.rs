@@ -1,6 +1,6 @@
 //! The end of a matrix product: what is done to its sums on the way to where they go.
 //!
-//! One for all products. What it does is data, asked once for each row and panel: compiling every
+//! One for all products. What it does is data, asked for each row and panel: compiling every
 //! product for every end would cost more than asking. The steps are those of the kernels that do
 //! the same apart, rounded alike, so that results have the same bits.
 
@@ -103,12 +103,8 @@ impl Plan {
             None => None,
         };
         let out = Out::bind(b, rows, width, out_stride)?;
-        let largest = if self.largest { Some(Largest::bind(b, rows, n)?) } else { None };
-        let plain = integers.is_none()
-            && matches!((&bias, &gate), (Bias::None, Gate::None))
-            && residual.is_none()
-            && largest.is_none();
-        Ok(End { n, plain, integers, bias, gate, residual, out, largest })
+        let largest = if self.largest { Some(Largest::bind(b, out, rows, n)?) } else { None };
+        Ok(End { n, integers, bias, gate, residual, out, largest })
     }
 }
 
@@ -214,12 +210,28 @@ enum Gate {
     Clamped(SwigluClamped),
 }
 
+/// Rows of the result that sums belong to, in their order.
+#[derive(Clone, Copy)]
+pub(crate) enum ResultRows<'a> {
+    /// So many from a row on.
+    From(usize, usize),
+    List(&'a [u32]),
+}
+
+/// The sums of a panel, `[rows][64]`, which an [`End`] uses as its working memory.
+#[derive(Clone, Copy)]
+pub(crate) struct PanelSums<'a> {
+    pub(crate) panel: usize,
+    pub(crate) sums: *mut f32,
+    pub(crate) rows: ResultRows<'a>,
+    /// Factors by row of the inputs, and the row of each of `rows`.
+    pub(crate) factors: Option<(*const f32, &'a [u32])>,
+}
+
 /// The end of a product.
 pub(crate) struct End {
     /// Outputs of the weight.
     n: usize,
-    /// Whether sums are stored as they are.
-    plain: bool,
     /// Bias and scale of sums that are integers.
     integers: Option<(Rows<i32>, Rows<f32>)>,
     bias: Bias,
@@ -234,7 +246,6 @@ impl End {
     pub(crate) fn plain(n: usize, out: Out) -> Self {
         Self {
             n,
-            plain: true,
             integers: None,
             bias: Bias::None,
             gate: Gate::None,
@@ -244,21 +255,14 @@ impl End {
         }
     }
 
-    /// Takes the 64 sums of `panel` for `row`.
+    /// Takes the sums of a panel.
     ///
     /// # Safety
-    /// As [`Simd`]; row and panel are among those bound, `sums` is valid for a panel.
+    /// As [`Simd`]; rows and panel are among those bound, `sums` is valid for 64 of each row.
     #[inline(always)]
-    pub(crate) unsafe fn store<S: Simd>(&self, row: usize, panel: usize, sums: *const f32) {
-        // SAFETY: `first + width <= n`.
-        unsafe {
-            if self.plain {
-                let first = panel * WIDTH;
-                self.out.store::<S>(row, first, (self.n - first).min(WIDTH), sums);
-            } else {
-                S::enter(Finish { end: self, row, panel, sums });
-            }
-        }
+    pub(crate) unsafe fn store<S: Simd>(&self, sums: PanelSums<'_>) {
+        // SAFETY: as the caller's.
+        unsafe { S::enter(Finish(self, sums)) }
     }
 
     /// Called by every thread after its last panel.
@@ -274,14 +278,9 @@ impl End {
     }
 }
 
-/// The sums of a row and panel at an end that is not plain. A function of its own for each
-/// instruction set, whatever the product.
-struct Finish<'a> {
-    end: &'a End,
-    row: usize,
-    panel: usize,
-    sums: *const f32,
-}
+/// The sums of a panel at an end. A function of its own for each instruction set, whatever the
+/// product.
+struct Finish<'a>(&'a End, PanelSums<'a>);
 
 impl Vectorised for Finish<'_> {
     type Output = ();
@@ -289,44 +288,70 @@ impl Vectorised for Finish<'_> {
     /// As for [`End::store`].
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self { end, row, panel, sums } = self;
-        let first = panel * WIDTH;
-        let width = (end.n - first).min(WIDTH);
-        let mut values = [0f32; WIDTH];
-        let v = values.as_mut_ptr();
-        // SAFETY: `first + width <= n`, and half of both where pairs become one.
-        unsafe {
-            match &end.integers {
-                Some((bias, scale)) => {
-                    let (bias, scale) = (bias.row(0).add(first), scale.row(0).add(first));
-                    for i in 0..width {
-                        let sum = (*sums.add(i)).to_bits() as i32;
-                        *v.add(i) = sum.wrapping_add(*bias.add(i)) as f32 * *scale.add(i);
+        let Self(end, PanelSums { panel, sums, rows, factors }) = self;
+        let count = match rows {
+            ResultRows::From(_, count) => count,
+            ResultRows::List(rows) => rows.len(),
+        };
+        for i in 0..count {
+            let row = match rows {
+                ResultRows::From(first, _) => first + i,
+                ResultRows::List(rows) => rows[i] as usize,
+            };
+            // SAFETY: as the caller's.
+            unsafe {
+                let values = sums.add(i * WIDTH);
+                if let Some((factors, sources)) = factors {
+                    let factor = S::splat(*factors.add(sources[i] as usize));
+                    for i in (0..WIDTH).step_by(LANES) {
+                        S::store(values.add(i), S::mul(S::load(values.add(i)), factor));
                     }
                 }
-                None => v.copy_from_nonoverlapping(sums, WIDTH),
+                end.finish_row::<S>(row, panel, values);
             }
-            if let Some(bias) = end.bias.of(row) {
-                for i in (0..width).step_by(LANES) {
-                    let bias = f32::load_part::<S>(bias.add(first + i), width - i);
-                    S::store(v.add(i), S::add(S::load(v.add(i)), bias));
+        }
+    }
+}
+
+impl End {
+    /// Takes the 64 sums of a row, which become results in place.
+    ///
+    /// # Safety
+    /// As [`End::store`].
+    #[inline(always)]
+    unsafe fn finish_row<S: Simd>(&self, row: usize, panel: usize, values: *mut f32) {
+        let first = panel * WIDTH;
+        let width = (self.n - first).min(WIDTH);
+        // SAFETY: `first + width <= n`, and half of both where pairs become one.
+        unsafe {
+            if let Some((bias, scale)) = &self.integers {
+                let (bias, scale) = (bias.row(0).add(first), scale.row(0).add(first));
+                for i in 0..width {
+                    let sum = (*values.add(i)).to_bits() as i32;
+                    *values.add(i) = sum.wrapping_add(*bias.add(i)) as f32 * *scale.add(i);
                 }
             }
-            let (first, width) = match &end.gate {
+            if let Some(bias) = self.bias.of(row) {
+                for i in (0..width).step_by(LANES) {
+                    let bias = f32::load_part::<S>(bias.add(first + i), width - i);
+                    S::store(values.add(i), S::add(S::load(values.add(i)), bias));
+                }
+            }
+            let (first, width) = match &self.gate {
                 Gate::None => (first, width),
-                Gate::Silu => (gated::<S, _>(&SiluMul, v, panel), HALF),
-                Gate::Clamped(gate) => (gated::<S, _>(gate, v, panel), HALF),
+                Gate::Silu => (gated::<S, _>(&SiluMul, values, panel), HALF),
+                Gate::Clamped(gate) => (gated::<S, _>(gate, values, panel), HALF),
             };
-            if let Some(residual) = &end.residual {
+            if let Some(residual) = &self.residual {
                 let residual = residual.row(row).add(first);
                 for i in (0..width).step_by(LANES) {
                     let other = f32::load_part::<S>(residual.add(i), width - i);
-                    S::store(v.add(i), S::add(other, S::load(v.add(i))));
+                    S::store(values.add(i), S::add(other, S::load(values.add(i))));
                 }
             }
-            end.out.store::<S>(row, first, width, v);
-            if let Some(largest) = &end.largest {
-                largest.store(row, panel, first, &values[..width]);
+            self.out.store::<S>(row, first, width, values);
+            if let Some(largest) = &self.largest {
+                largest.store::<S>(row, panel, width, values);
             }
         }
     }
@@ -347,45 +372,48 @@ unsafe fn gated<S: Simd, F: Binary>(gate: &F, v: *mut f32, panel: usize) -> usiz
     panel * HALF
 }
 
-/// The largest value of a panel, or of a row.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Best {
-    value: f32,
-    index: u32,
-}
-
 /// Finds the index of the largest of each row, the smallest index when several are equal. NaN is
 /// never the largest; a row without numbers gives 0.
 struct Largest {
     rows: usize,
     panels: usize,
     ids: Rows<i32>,
-    best: Rows<Best>,
+    out: Rows<f32>,
+    n: usize,
+    /// The largest value of each panel.
+    best: Rows<f32>,
 }
 
 impl Largest {
-    fn bind(b: &mut Binder<'_>, rows: usize, n: usize) -> Result<Self, String> {
+    fn bind(b: &mut Binder<'_>, out: Out, rows: usize, n: usize) -> Result<Self, String> {
         if i32::try_from(n).is_err() {
             return Err(format!("`N` is {n}, too large for an index"));
         }
+        let Out::F32(out) = out else { return Err("argmax of bf16".to_owned()) };
         let panels = n.div_ceil(WIDTH);
         let ids = b.output("ids", 1, rows, rows)?;
-        Ok(Self { rows, panels, ids, best: b.output("scratch", rows, panels, panels)? })
+        let best = b.output("scratch", rows, panels, panels)?;
+        Ok(Self { rows, panels, ids, out, n, best })
     }
 
+    /// Takes the results of a row and panel, of which there are `width` at `values`.
+    ///
     /// # Safety
     /// Row and panel exist, buffers are alive.
     #[inline(always)]
-    unsafe fn store(&self, row: usize, panel: usize, first: usize, values: &[f32]) {
-        let mut best = Best { value: f32::NEG_INFINITY, index: first as u32 };
-        for (i, &value) in values.iter().enumerate() {
-            if value > best.value {
-                best = Best { value, index: (first + i) as u32 };
+    unsafe fn store<S: Simd>(&self, row: usize, panel: usize, width: usize, values: *mut f32) {
+        // SAFETY: `values` is valid for a panel; the scratch has a place for each row and panel.
+        // `max` gives its second operand where the first is NaN.
+        unsafe {
+            for i in width..WIDTH {
+                *values.add(i) = f32::NEG_INFINITY;
             }
+            let mut most = S::splat(f32::NEG_INFINITY);
+            for i in (0..WIDTH).step_by(LANES) {
+                most = S::max(S::load(values.add(i)), most);
+            }
+            *self.best.row(row).add(panel) = S::largest(most);
         }
-        // SAFETY: the scratch has a place for each row and panel.
-        unsafe { *self.best.row(row).add(panel) = best }
     }
 
     /// # Safety
@@ -396,14 +424,17 @@ impl Largest {
         for row in worker.share(self.rows) {
             // SAFETY: every panel's place was written before the barrier.
             unsafe {
-                let mut best = Best { value: f32::NEG_INFINITY, index: 0 };
+                let (mut value, mut best) = (f32::NEG_INFINITY, 0);
                 for panel in 0..self.panels {
                     let candidate = *self.best.row(row).add(panel);
-                    if candidate.value > best.value {
-                        best = candidate;
+                    if candidate > value {
+                        (value, best) = (candidate, panel);
                     }
                 }
-                *self.ids.row(0).add(row) = best.index as i32;
+                let mut columns = best * WIDTH..self.n.min((best + 1) * WIDTH);
+                let out = self.out.row(row);
+                let index = columns.find(|&i| value > f32::NEG_INFINITY && *out.add(i) == value);
+                *self.ids.row(0).add(row) = index.unwrap_or(0) as i32;
             }
         }
     }

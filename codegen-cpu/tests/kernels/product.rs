@@ -86,6 +86,9 @@ fn code_panels(dtype: DType, codes: &[u8], n: usize, k: usize) -> Vec<u8> {
             }
         }
     }
+    for byte in &mut out {
+        *byte ^= Panels::flipped(dtype);
+    }
     out
 }
 

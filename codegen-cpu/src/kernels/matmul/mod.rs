@@ -15,7 +15,7 @@ pub(crate) use tiled::Tiled;
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
-use super::epilogue::{End, Plan, Sizes};
+use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
 use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
 use half::bf16;
@@ -206,9 +206,8 @@ impl<W: Weight> Matmul<W> {
                         .multiply::<S>(rows);
                     }
                 }
-                for row in 0..self.rows {
-                    self.end.store::<S>(row, panel, sums.add(row * WIDTH));
-                }
+                let rows = ResultRows::From(0, self.rows);
+                self.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
             }
         }
     }

@@ -250,7 +250,7 @@ impl<P: Product, const R: usize, const V: usize> Vectorised for Tile<'_, P, R, V
                 }
                 for _ in 0..line_groups.min(groups - line) {
                     for _ in 0..ahead.lines {
-                        S::prefetch(ahead.from);
+                        S::prefetch_far(ahead.from);
                         ahead.from = ahead.from.wrapping_add(LINE_BYTES);
                     }
                     P::step::<S, R, V>(w, x, stride, &mut acc);

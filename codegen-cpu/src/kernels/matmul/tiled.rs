@@ -11,6 +11,7 @@ use super::amx::{STEP, STEP_BYTES, STEP_GROUPS, STEP_LINES, Steps, TILE_ROWS, Ti
 use super::tile::{Ahead, GROUP_BYTES, WIDTH};
 use super::{Matmul, ROWS_TO_STAGE_ALONE};
 use crate::kernels::bind::{Binder, Kernel};
+use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::Simd;
 use crate::kernels::worker::{Scratch, Worker};
 use half::bf16;
@@ -164,7 +165,8 @@ impl Tiled {
                     }
                     for row in 0..self.0.rows {
                         let sums = sums(panel).add(cut.sum_row(row) * WIDTH);
-                        self.0.end.store::<S>(row, panel, sums);
+                        let rows = ResultRows::From(row, 1);
+                        self.0.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
                     }
                 }
             }

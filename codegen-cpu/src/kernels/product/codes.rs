@@ -26,9 +26,9 @@ pub(crate) trait PairCode: Code {
     unsafe fn pair<S: Simd>(w: S::I, i: usize) -> S::I;
 }
 
-/// Codes that are integers.
+/// Codes that are integers, whose sign bits are flipped in panels.
 pub(crate) trait IntCode: Code {
-    /// What [`IntCode::bytes`] adds to every code.
+    /// What the bytes that are stored have more than the codes.
     const OFFSET: i32;
 
     /// Elements `4 i ..` of every word as unsigned bytes.
@@ -42,9 +42,9 @@ pub(crate) trait IntCode: Code {
 pub(crate) struct F32;
 /// bf16.
 pub(crate) struct Bf16;
-/// Two's complement bytes.
+/// Integers of 8 bits.
 pub(crate) struct I8;
-/// Two's complement nibbles.
+/// Integers of 4 bits.
 pub(crate) struct I4;
 /// FP8 E4M3. The code of NaN, which no checkpoint means, reads as 480.
 pub(crate) struct Fp8;
@@ -91,7 +91,10 @@ impl Code for I8 {
     #[inline(always)]
     unsafe fn float<S: Simd>(w: S::I, i: usize) -> S::V {
         // SAFETY: as the caller's.
-        unsafe { S::to_float(S::sar::<24>(byte_on_top::<S>(w, i))) }
+        unsafe {
+            let codes = S::xor_bits(w, S::splat_bits(0x8080_8080));
+            S::to_float(S::sar::<24>(byte_on_top::<S>(codes, i)))
+        }
     }
 }
 
@@ -100,8 +103,7 @@ impl IntCode for I8 {
 
     #[inline(always)]
     unsafe fn bytes<S: Simd>(w: S::I, _: usize) -> S::I {
-        // SAFETY: as the caller's.
-        unsafe { S::xor_bits(w, S::splat_bits(0x8080_8080)) }
+        w
     }
 }
 
@@ -130,7 +132,6 @@ impl IntCode for I4 {
     unsafe fn bytes<S: Simd>(w: S::I, i: usize) -> S::I {
         // SAFETY: as the caller's.
         unsafe {
-            let w = S::xor_bits(w, S::splat_bits(0x8888_8888));
             let w = if i == 0 { w } else { S::shr::<4>(w) };
             S::and_bits(w, S::splat_bits(0x0f0f_0f0f))
         }
@@ -236,7 +237,7 @@ unsafe fn nibble_pair<S: Simd>(table: &[u16; 2 * LANES], w: S::I, i: usize) -> S
 }
 
 static I4_VALUES: [f32; LANES] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0];
+    [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
 static FP4_VALUES: [f32; LANES] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 static I4_PAIRS: [u16; 2 * LANES] = twice_as_bf16(&I4_VALUES);

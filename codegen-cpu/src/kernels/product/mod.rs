@@ -18,9 +18,9 @@ pub(crate) use codes::{Fp8, I4, I8, MxFp4};
 pub(crate) use method::{Coded, CodedBytes, Exact, Float, Fp8Fp8, Integer};
 
 use super::bind::{Binder, Kernel, Rows, product};
-use super::epilogue::{End, Plan, Sizes};
+use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
 use super::matmul::WIDTH;
-use super::simd::{LANES, Simd};
+use super::simd::Simd;
 use super::worker::{Scratch, Worker};
 use company::{Company, Gathering, Lists, Meeting, Seen};
 use fold::{Fold, InputScales, Scale};
@@ -246,10 +246,15 @@ impl<M: Method> Product<M> {
                         let part = first..rows.min(first + MOST_ROWS);
                         let rows = &sources[part.clone()];
                         S::enter(Panel::<P, M::Fold> { work: &work, weights, fold, rows });
-                        for (i, r) in part.enumerate() {
-                            let sums = work.sums.add(i * WIDTH);
-                            self.finish_row::<S>(sources[r], results[r], panel, sums);
-                        }
+                        let factors = match (M::X_SCALES, &self.x_scales) {
+                            (XScales::Last, Some((scales, _))) => {
+                                Some((scales.row(0).cast_const(), rows))
+                            }
+                            _ => None,
+                        };
+                        let rows = ResultRows::List(&results[part]);
+                        let sums = work.sums;
+                        self.end.store::<S>(PanelSums { panel, sums, rows, factors });
                     }
                 }
             }
@@ -286,32 +291,15 @@ impl<M: Method> Product<M> {
     unsafe fn clear_alone<S: Simd>(&self, worker: &Worker<'_>) {
         // SAFETY: the rows and panels exist.
         unsafe {
-            let zeros = [0.0; WIDTH];
             for place in self.gathering.alone().into_iter().flatten() {
                 if let Some(row) = self.gathering.at(place) {
                     for panel in worker.share(self.panels) {
-                        self.end.store::<S>(row, panel, zeros.as_ptr());
+                        let mut zeros = [0.0; WIDTH];
+                        let (sums, rows) = (zeros.as_mut_ptr(), ResultRows::From(row, 1));
+                        self.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
                     }
                 }
             }
-        }
-    }
-
-    /// Takes the finished sums of a row and panel.
-    ///
-    /// # Safety
-    /// As [`Kernel::run`]; rows and panel exist.
-    #[inline(always)]
-    unsafe fn finish_row<S: Simd>(&self, source: u32, result: u32, panel: usize, sums: *mut f32) {
-        // SAFETY: as the caller's.
-        unsafe {
-            if let (XScales::Last, Some((scales, _))) = (M::X_SCALES, &self.x_scales) {
-                let scale = S::splat(*scales.row(source as usize));
-                for i in (0..WIDTH).step_by(LANES) {
-                    S::store(sums.add(i), S::mul(S::load(sums.add(i)), scale));
-                }
-            }
-            self.end.store::<S>(result as usize, panel, sums);
         }
     }
 }

@@ -109,7 +109,7 @@ impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, 
                 }
                 while at < stop {
                     for _ in 0..ahead.lines {
-                        S::prefetch(ahead.from);
+                        S::prefetch_far(ahead.from);
                         ahead.from = ahead.from.wrapping_add(LINE_BYTES);
                     }
                     let words = std::array::from_fn(|v| S::load_bits(w.add(v * LANES)));

@@ -158,6 +158,9 @@ impl Simd for Avx2 {
         fn prefetch(p: *const u8) {
             _mm_prefetch::<_MM_HINT_T0>(p.cast())
         }
+        fn prefetch_far(p: *const u8) {
+            _mm_prefetch::<_MM_HINT_T1>(p.cast())
+        }
         fn load_bits(p: *const u32) -> Bits {
             Bits(_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(8).cast()))
         }

@@ -88,6 +88,7 @@ macro_rules! avx512 {
                 _mm512_maskz_mov_ps(keep, v)
             }
             fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+            fn prefetch_far(p: *const u8) { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
             fn load_bits(p: *const u32) -> __m512i { _mm512_loadu_si512(p.cast()) }
             fn store_bits(p: *mut u32, v: __m512i) { _mm512_storeu_si512(p.cast(), v) }
             fn splat_bits(x: u32) -> __m512i { _mm512_set1_epi32(x as i32) }

@@ -91,6 +91,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn zero_below(v: Self::V, x: Self::V, limit: f32) -> Self::V;
     /// Asks for the cache line at `p`; any address may be given.
     unsafe fn prefetch(p: *const u8);
+    /// Asks for the cache line at `p` without taking room in the first-level cache.
+    unsafe fn prefetch_far(p: *const u8);
 
     unsafe fn load_bits(p: *const u32) -> Self::I;
     unsafe fn store_bits(p: *mut u32, v: Self::I);

@@ -158,6 +158,8 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
+    #[inline(always)]
+    unsafe fn prefetch_far(_: *const u8) {}
 
     #[inline(always)]
     unsafe fn load_bits(p: *const u32) -> Self::I {

@@ -145,7 +145,7 @@ impl End<'_> {
         let mut scratch_bytes = vec![];
         if let Some(best) = best {
             call.args.extend([best, Arg::Scratch(0)]);
-            scratch_bytes.push(8 * out.dim(0) * out.dim(1).div_ceil(Panels::WIDTH));
+            scratch_bytes.push(4 * out.dim(0) * out.dim(1).div_ceil(Panels::WIDTH));
         }
         if to == Arg::Scratch(1) {
             scratch_bytes.push(out.ty.bytes()?);
