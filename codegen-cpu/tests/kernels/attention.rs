@@ -152,26 +152,28 @@ proptest! {
     #[test]
     fn rows_match_the_reference(case in case(), threads in 1..=3usize) {
         let width = case.sizes.kv_heads * case.sizes.d;
-        let mut want = Vec::new();
-        for &(s, r) in &case.rows().concat() {
-            let [keys, values] = case.cache(s);
-            let len = (case.positions[s][r] as usize + 1) * width;
-            let q = case.q(s, r);
-            let (keys, values) = (&keys[..len], &values[..len]);
-            want.extend(match case.window {
-                None => reference::attention(&q, keys, values, case.sizes, case.scale()),
-                Some(window) => {
-                    let (sizes, scale, sinks) = (case.sizes, case.scale(), case.sinks());
-                    reference::sink_attention(&q, keys, values, sizes, scale, &sinks, window)
-                }
-            });
-        }
         for set in InstructionSet::available() {
+            let pairs = multiplies_pairs(set) && case.kv == DType::BF16;
+            let mut want = Vec::new();
+            for &(s, r) in &case.rows().concat() {
+                let [keys, values] = case.cache(s);
+                let len = (case.positions[s][r] as usize + 1) * width;
+                let q = rounded(if pairs { DType::BF16 } else { DType::F32 }, &case.q(s, r));
+                let (keys, values) = (&keys[..len], &values[..len]);
+                want.extend(match case.window {
+                    None => reference::attention(&q, keys, values, case.sizes, case.scale()),
+                    Some(window) => {
+                        let (sizes, scale, sinks) = (case.sizes, case.scale(), case.sinks());
+                        reference::sink_attention(&q, keys, values, sizes, scale, &sinks, window)
+                    }
+                });
+            }
             let got = case.run(set, threads, &case.rows());
             // Scores up to 4 sqrt(d) carry an error of d units each, which is relative in the
-            // weights; values are below 1.
+            // weights; values are below 1. Products of pairs round the weights as well.
             let d = case.sizes.d as f64;
-            let bound = (4.0 * d.sqrt() * d + 300.0) * 2f64.powi(-24);
+            let weights = if pairs { 2f64.powi(-9) } else { 0.0 };
+            let bound = (4.0 * d.sqrt() * d + 300.0) * 2f64.powi(-24) + weights;
             let error = worst(&got, &want, |_, v| bound + v.abs() * unit(case.out));
             prop_assert!(error <= 1.0, "{set}: {error} of the bound");
         }

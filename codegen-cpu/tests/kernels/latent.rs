@@ -179,7 +179,7 @@ proptest! {
             // Scores up to 4 sqrt(d) carry an error of d units each, which is relative in the
             // weights; values are below 1. Products of pairs round the weights as well.
             let d = (case.sizes.c + case.sizes.r) as f64;
-            let pairs = set == InstructionSet::Avx512Bf16 && case.kv == DType::BF16;
+            let pairs = multiplies_pairs(set) && case.kv == DType::BF16;
             let weights = if pairs { 2f64.powi(-8) } else { 0.0 };
             let bound = (8.0 * d.sqrt() * d + 300.0) * 2f64.powi(-24) + weights;
             let error = worst(&got, &want, |_, v| bound + v.abs() * unit(case.out));

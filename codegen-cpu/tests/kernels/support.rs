@@ -165,6 +165,11 @@ pub(crate) fn gathered(values: &[f32], n: usize, stride: usize) -> Vec<f32> {
     values.chunks(stride).flat_map(|row| row[..n].to_vec()).collect()
 }
 
+/// Whether products of bf16 are those of pairs.
+pub(crate) fn multiplies_pairs(set: InstructionSet) -> bool {
+    matches!(set, InstructionSet::Avx512Bf16 | InstructionSet::Avx512Amx)
+}
+
 /// A weight `[n,k]` in panels.
 pub(crate) fn panels(dtype: DType, w: &[f32], n: usize, k: usize) -> Vec<u8> {
     let layout = Panels::new(n as u64, k as u64, dtype);

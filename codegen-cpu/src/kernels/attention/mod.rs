@@ -5,6 +5,10 @@
 //! tokens and keeps a running softmax, so a row's result depends on its own position alone. Tokens
 //! that a row does not see never enter its arithmetic, whatever lies in the cache there, and blocks
 //! outside the windows of a single row are not read at all.
+//!
+//! Where keys and values are bf16 and the machine multiplies pairs of them, queries and the weights
+//! of the softmax are rounded to bf16 too (sums stay `f32`). Values are then taken two tokens at a
+//! time, always an even one and the next, so that cuts between rows do not show.
 
 mod sinks;
 mod tile;
@@ -18,9 +22,10 @@ use super::kv::{BLOCK_TOKENS, Kv};
 use super::simd::{LANES, Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
+use half::bf16;
 use sinks::Sinks;
 use std::ops::Range;
-use tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, most_queries};
+use tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, most_queries, pairs};
 
 /// What a row costs beside its context, in tokens.
 const ROW_COST_TOKENS: usize = 32;
@@ -63,7 +68,7 @@ impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
 
     fn scratch<S: Simd>(&self) -> Scratch {
         let queries = self.tile_rows::<S>() * self.group;
-        let floats = queries * (2 * self.stride() + CHUNK_TOKENS + 2);
+        let floats = queries * (2 * self.stride() + CHUNK_TOKENS + CHUNK_TOKENS / 2 + 2);
         Scratch { private: (floats * size_of::<f32>()).next_multiple_of(64), shared: 0 }
     }
 
@@ -248,12 +253,18 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             let scores = sums.add(queries * stride);
             let maxima = scores.add(queries * CHUNK_TOKENS);
             let totals = maxima.add(queries);
+            let rounded: *mut bf16 = totals.add(queries).cast();
+            let (pairs, scale) = (const { pairs::<S, T>() }, self.scale);
             for i in 0..queries {
                 let (r, h) = (row + i / self.group, head * self.group + i % self.group);
                 let from = self.q.row(r).add(h * d);
                 for j in (0..d).step_by(LANES) {
-                    let x = S::mul(f32::load_part::<S>(from.add(j), d - j), S::splat(self.scale));
-                    S::store(q.add(i * stride + j), x);
+                    let x = f32::load_part::<S>(from.add(j), d - j);
+                    if pairs {
+                        S::store_bf16(q.add(i * stride).cast::<bf16>().add(j), x);
+                    } else {
+                        S::store(q.add(i * stride + j), S::mul(x, S::splat(scale)));
+                    }
                     S::store(sums.add(i * stride + j), S::splat(0.0));
                 }
                 (*maxima.add(i), *totals.add(i)) = self.sinks.softmax(h);
@@ -279,6 +290,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                         q: q.add(first * stride),
                         stride,
                         groups: d / self.kv.group,
+                        scale: if pairs { scale } else { 1.0 },
                         scores: scores.add(first * CHUNK_TOKENS + block * BLOCK_TOKENS),
                     }
                     .compute::<S>(tile);
@@ -290,14 +302,19 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     let part = self.part(row + i / self.group, start);
                     shared = (shared.0.max(part.0), shared.1.min(part.1));
                     if part.0 < part.1 {
+                        let (maximum, total) = (maxima.add(i), totals.add(i));
                         let scores = scores.add(i * CHUNK_TOKENS);
-                        let factor = soften::<S>(scores, part, maxima.add(i), totals.add(i));
+                        let rounded = pairs.then_some(rounded.add(i * CHUNK_TOKENS));
+                        let factor = soften::<S>(scores, rounded, part, maximum, total);
                         for j in (0..d).step_by(LANES) {
                             let sum = sums.add(i * stride + j);
                             S::store(sum, S::mul(S::load(sum), S::splat(factor)));
                         }
                     }
                 }
+
+                // Whole pairs.
+                shared = (shared.0.next_multiple_of(2), shared.1 / 2 * 2);
 
                 let accumulate = |first: usize, count: usize, tokens: (usize, usize)| {
                     Values {
@@ -306,6 +323,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                         tokens,
                         d,
                         weights: scores.add(first * CHUNK_TOKENS).cast_const(),
+                        rounded: rounded.add(first * CHUNK_TOKENS).cast_const(),
                         sums: sums.add(first * stride),
                         stride,
                     }
@@ -358,14 +376,15 @@ fn tiles<S: Simd>(queries: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// One step of the running softmax: turns the scores of `tokens`, of which there is one, into
-/// weights under the new maximum, updates maximum and total, and returns the factor that what was
-/// summed before must be multiplied with.
+/// weights under the new maximum, also rounded at `rounded`, updates maximum and total, and returns
+/// the factor that what was summed before must be multiplied with.
 ///
 /// # Safety
-/// As [`Simd`]; `scores` is valid for [`CHUNK_TOKENS`] elements.
+/// As [`Simd`]; `scores` and `rounded` are valid for [`CHUNK_TOKENS`] elements.
 #[inline(always)]
 unsafe fn soften<S: Simd>(
     scores: *mut f32,
+    rounded: Option<*mut bf16>,
     tokens: (usize, usize),
     maximum: *mut f32,
     total: *mut f32,
@@ -386,6 +405,9 @@ unsafe fn soften<S: Simd>(
         for i in (from..to).step_by(LANES) {
             let weight = exp::<S>(S::sub(S::load(scores.add(i)), S::splat(now)));
             S::store(scores.add(i), weight);
+            if let Some(rounded) = rounded {
+                S::store_bf16(rounded.add(i), weight);
+            }
             sum = S::add(sum, weight);
         }
         let factor = S::lanes(exp::<S>(S::splat(before - now)))[0];

@@ -18,14 +18,24 @@ const MOST_QUERIES: usize = 7;
 pub(crate) trait KvElement: Element {
     /// How keys meet `f32` queries.
     type Keys: Product<X = f32>;
+    /// Whether they are bf16.
+    const BF16: bool;
 }
 
 impl KvElement for f32 {
     type Keys = Plain;
+    const BF16: bool = false;
 }
 
 impl KvElement for bf16 {
     type Keys = Widening;
+    const BF16: bool = true;
+}
+
+/// Whether queries and weights are rounded to bf16, for the dot product of pairs.
+#[inline(always)]
+pub(super) const fn pairs<S: Simd, T: KvElement>() -> bool {
+    S::PAIR_DOT && T::BF16
 }
 
 /// The most query heads of a tile for `S`.
@@ -40,12 +50,14 @@ pub(super) struct Scores<'a, T> {
     pub(super) blocks: &'a [*const T],
     /// What to ask for meanwhile: the values of each block, or the keys again.
     pub(super) ahead: &'a [*const T],
-    /// Queries, `stride` apart.
+    /// Queries, `stride` floats apart; bf16 where [`pairs`] are multiplied.
     pub(super) q: *const f32,
-    /// Elements between queries.
+    /// Floats between queries.
     pub(super) stride: usize,
     /// Groups of elements of a key.
     pub(super) groups: usize,
+    /// Factor of the scores.
+    pub(super) scale: f32,
     /// Scores, [`CHUNK_TOKENS`] for each query.
     pub(super) scores: *mut f32,
 }
@@ -62,6 +74,8 @@ pub(super) struct Values<'a, T> {
     pub(super) d: usize,
     /// Weights, [`CHUNK_TOKENS`] for each query.
     pub(super) weights: *const f32,
+    /// The same as bf16, where [`pairs`] are multiplied.
+    pub(super) rounded: *const bf16,
     /// Sums, `stride` apart.
     pub(super) sums: *mut f32,
     /// Elements between the sums of queries: `d`, rounded up to whole vectors.
@@ -123,21 +137,70 @@ impl<T: KvElement, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let &Scores { blocks, ahead, q, stride, groups, scores } = self.0;
-        for (b, (&keys, &ahead)) in blocks.iter().zip(ahead).enumerate() {
-            // SAFETY: as for `Scores::compute`.
-            unsafe {
-                let mut sums = [[S::splat(0.0); 1]; Q];
-                let (mut w, mut x, mut ahead) = (keys.cast::<u32>(), q, ahead.cast::<u8>());
-                for _ in 0..groups {
-                    S::prefetch(ahead);
-                    ahead = ahead.wrapping_add(LINE_BYTES);
-                    T::Keys::step::<S, Q, 1>(w, x, stride, &mut sums);
-                    w = w.wrapping_add(LANES);
-                    x = x.wrapping_add(T::Keys::GROUP);
+        let (scores, mut block) = (self.0, 0);
+        // SAFETY: as for `Scores::compute`; there are so many blocks.
+        unsafe {
+            // Enough sums at once to hide the latency of the instruction.
+            if const { pairs::<S, T>() && Q < 4 } {
+                while block + 4 <= scores.blocks.len() {
+                    scores.some_blocks::<S, Q, 4>(block);
+                    block += 4;
                 }
-                for (i, [sum]) in sums.into_iter().enumerate() {
-                    S::store(scores.add(i * CHUNK_TOKENS + b * BLOCK_TOKENS), sum);
+            } else if const { pairs::<S, T>() } {
+                while block + 2 <= scores.blocks.len() {
+                    scores.some_blocks::<S, Q, 2>(block);
+                    block += 2;
+                }
+            }
+            while block < scores.blocks.len() {
+                scores.some_blocks::<S, Q, 1>(block);
+                block += 1;
+            }
+        }
+    }
+}
+
+impl<T: KvElement> Scores<'_, T> {
+    /// The scores of `Q` queries and `B` blocks from `block` on.
+    ///
+    /// # Safety
+    /// As for [`Scores::compute`]; there are so many blocks.
+    #[inline(always)]
+    unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(&self, block: usize) {
+        let &Scores { blocks, ahead, q, stride, groups, scale, scores } = self;
+        // SAFETY: as the caller's.
+        unsafe {
+            let keys: [*const u32; B] = std::array::from_fn(|b| blocks[block + b].cast());
+            let mut ahead: [*const u8; B] = std::array::from_fn(|b| ahead[block + b].cast());
+            let mut sums = [[S::splat(0.0); B]; Q];
+            for g in 0..groups {
+                for ahead in &mut ahead {
+                    S::prefetch(*ahead);
+                    *ahead = ahead.wrapping_add(LINE_BYTES);
+                }
+                if const { pairs::<S, T>() } {
+                    let keys = keys.map(|k| S::load_bits(k.add(g * LANES)));
+                    for (i, row) in sums.iter_mut().enumerate() {
+                        let pair = q.add(i * stride).cast::<u32>().add(g).read_unaligned();
+                        for (sum, key) in row.iter_mut().zip(keys) {
+                            *sum = S::pair_dot_bits(*sum, key, pair);
+                        }
+                    }
+                } else {
+                    let x = q.add(g * T::Keys::GROUP);
+                    for (b, k) in keys.iter().enumerate() {
+                        let mut column = sums.map(|row| [row[b]]);
+                        T::Keys::step::<S, Q, 1>(k.add(g * LANES), x, stride, &mut column);
+                        for (row, [sum]) in sums.iter_mut().zip(column) {
+                            row[b] = sum;
+                        }
+                    }
+                }
+            }
+            for (i, row) in sums.into_iter().enumerate() {
+                for (b, sum) in row.into_iter().enumerate() {
+                    let to = scores.add(i * CHUNK_TOKENS + (block + b) * BLOCK_TOKENS);
+                    S::store(to, S::mul(sum, S::splat(scale)));
                 }
             }
         }
@@ -161,6 +224,18 @@ impl<T: KvElement> Values<'_, T> {
         let mut i = 0;
         // SAFETY: as the caller's.
         unsafe {
+            if const { pairs::<S, T>() && Q < 6 } {
+                while i + 4 * LANES <= self.d {
+                    S::enter(PairTile::<T, Q, 4>(self, i));
+                    i += 4 * LANES;
+                }
+            }
+            if const { pairs::<S, T>() } {
+                while i + 2 * LANES <= self.d {
+                    S::enter(PairTile::<T, Q, 2>(self, i));
+                    i += 2 * LANES;
+                }
+            }
             while S::WIDE && i + 4 * LANES <= self.d {
                 S::enter(ValueTile::<T, Q, 4>(self, i));
                 i += 4 * LANES;
@@ -181,7 +256,8 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let ValueTile(&Values { blocks, ahead, tokens, d, weights, sums, stride }, first) = self;
+        let ValueTile(&Values { blocks, ahead, tokens, d, weights, sums, stride, .. }, first) =
+            self;
         // SAFETY: as for `Values::accumulate`; only the last vector may be short.
         unsafe {
             let mut acc = [[S::splat(0.0); V]; Q];
@@ -207,6 +283,61 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
                     let weight = S::splat(*weights.add(q * CHUNK_TOKENS + token));
                     for (a, value) in row.iter_mut().zip(values) {
                         *a = S::mul_add(value, weight, *a);
+                    }
+                }
+            }
+            for (q, row) in acc.iter().enumerate() {
+                for (v, a) in row.iter().enumerate() {
+                    S::store(sums.add(q * stride + first + v * LANES), *a);
+                }
+            }
+        }
+    }
+}
+
+/// As [`ValueTile`], two tokens at a time: those before an even one belong together, and one that
+/// is not among `tokens` counts as zero. All vectors are whole.
+struct PairTile<'a, T, const Q: usize, const V: usize>(&'a Values<'a, T>, usize);
+
+impl<T: KvElement, const Q: usize, const V: usize> Vectorised for PairTile<'_, T, Q, V> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let PairTile(&Values { blocks, ahead, tokens, d, rounded, sums, stride, .. }, first) = self;
+        // SAFETY: as for `Values::accumulate`; both tokens of a pair are in one block.
+        unsafe {
+            let mut acc = [[S::splat(0.0); V]; Q];
+            for (q, row) in acc.iter_mut().enumerate() {
+                for (v, a) in row.iter_mut().enumerate() {
+                    *a = S::load(sums.add(q * stride + first + v * LANES));
+                }
+            }
+            for token in (tokens.0 / 2 * 2..tokens.1).step_by(2) {
+                let inside = token % BLOCK_TOKENS * d + first;
+                let even: *const bf16 =
+                    blocks.get_unchecked(token / BLOCK_TOKENS).add(inside).cast();
+                let ahead = ahead.get_unchecked(token / BLOCK_TOKENS).wrapping_add(inside);
+                for row in 0..2 {
+                    for line in 0..(V * LANES * size_of::<T>()).div_ceil(LINE_BYTES) {
+                        let ahead = ahead.wrapping_add(row * d).cast::<u8>();
+                        S::prefetch(ahead.wrapping_add(line * LINE_BYTES));
+                    }
+                }
+                let odd = even.add(d);
+                let mut values: [S::I; V] =
+                    std::array::from_fn(|v| S::zip_bf16(even.add(v * LANES), odd.add(v * LANES)));
+                if token < tokens.0 {
+                    values = values.map(|v| S::and_bits(v, S::splat_bits(0xffff_0000)));
+                }
+                if token + 1 == tokens.1 {
+                    values = values.map(|v| S::and_bits(v, S::splat_bits(0xffff)));
+                }
+                for (q, row) in acc.iter_mut().enumerate() {
+                    let pair = rounded.add(q * CHUNK_TOKENS + token).cast::<u32>();
+                    let pair = pair.read_unaligned();
+                    for (a, value) in row.iter_mut().zip(values) {
+                        *a = S::pair_dot_bits(*a, value, pair);
                     }
                 }
             }

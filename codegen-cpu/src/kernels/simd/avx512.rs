@@ -87,6 +87,11 @@ macro_rules! avx512 {
                 let keep = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, _mm512_set1_ps(limit));
                 _mm512_maskz_mov_ps(keep, v)
             }
+            fn zip_bf16(a: *const bf16, b: *const bf16) -> __m512i {
+                let first = _mm512_cvtepu16_epi32(_mm256_loadu_si256(a.cast()));
+                let second = _mm512_cvtepu16_epi32(_mm256_loadu_si256(b.cast()));
+                _mm512_or_si512(first, _mm512_slli_epi32::<16>(second))
+            }
             fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
             fn prefetch_far(p: *const u8) { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
             fn load_bits(p: *const u32) -> __m512i { _mm512_loadu_si512(p.cast()) }

@@ -89,6 +89,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn power_of_two(v: Self::V) -> Self::V;
     /// `v` where `x >= limit`, else zero (also where `x` is NaN).
     unsafe fn zero_below(v: Self::V, x: Self::V, limit: f32) -> Self::V;
+    /// 16 pairs of an element at `a` and one at `b`.
+    #[inline(always)]
+    unsafe fn zip_bf16(a: *const bf16, b: *const bf16) -> Self::I {
+        // SAFETY: as the caller's.
+        unsafe {
+            let first = Self::shr::<16>(Self::to_bits(Self::load_bf16(a)));
+            Self::or_bits(first, Self::to_bits(Self::load_bf16(b)))
+        }
+    }
     /// Asks for the cache line at `p`; any address may be given.
     unsafe fn prefetch(p: *const u8);
     /// Asks for the cache line at `p` without taking room in the first-level cache.
