@@ -291,6 +291,10 @@ pub struct EngineArgs {
     /// Threads [default: one a core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
+    /// Keep each thread on one processor. Only where no other process wants it: a step takes many
+    /// times as long beside one.
+    #[arg(long)]
+    pub pin_threads: bool,
     /// Instruction set of the kernels: portable, avx2, avx512, avx512bf16 or avx512amx [default: the
     /// best].
     #[arg(long, value_name = "NAME")]

@@ -97,10 +97,10 @@ fn cpu(
     };
     Ok(CpuDevice::new(CpuOptions {
         threads: args.threads.map(|n| n as usize),
+        pin: args.pin_threads,
         instruction_set,
         release_weights,
         external: precast.kernels.clone(),
-        ..Default::default()
     })?)
 }
 

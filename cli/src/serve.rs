@@ -80,7 +80,7 @@ fn start(
     let artifact = Artifact::open(path)?;
     check_memory(&artifact, &http.engine)?;
     // The tokenizer of a large vocabulary takes as long to build as the engine, so both are done at
-    // once. The engine stays on the thread that loads it, which the device pins to a processor, and
+    // once. The engine stays on the thread that loads it, which the device may keep on a processor, and
     // on that thread's child; threads that serve connections are children of this one.
     let (model, engine) = std::thread::scope(|scope| {
         let engine = scope.spawn(|| -> anyhow::Result<EngineHandle> {

@@ -21,7 +21,7 @@ const UNREAD: &str = "no version of SGLang or of its router reads it";
 /// The variables, by what they are about.
 pub(super) const VARIABLES: &[Variable] = &[
     // The host.
-    var("SGLANG_SET_CPU_AFFINITY", NotNeeded, "the engine pins its threads"),
+    var("SGLANG_SET_CPU_AFFINITY", NotNeeded, "serve --pin-threads"),
     var("PATH", TakenOver, KEEP),
     var("LD_LIBRARY_PATH", TakenOver, KEEP),
     var("PYTHONPATH", NotNeeded, "there is no Python in the server"),

@@ -25,31 +25,20 @@ use std::sync::Arc;
 pub(crate) const MOST_THREADS: usize = 1024;
 
 /// How a device is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CpuOptions {
     /// Threads that compute, the calling one included; as many as there are processors when `None`.
     pub threads: Option<usize>,
     /// Instruction set of the kernels; [`InstructionSet::best`] when `None`.
     pub instruction_set: Option<InstructionSet>,
     /// Whether each thread stays on one processor, the calling one from `load` on and until the
-    /// device is dropped.
+    /// device is dropped. Only where nothing else runs: all wait for a thread that another process
+    /// keeps waiting, while it could move.
     pub pin: bool,
     /// Whether pages of weights are given back after each call, for runs that must stay small.
     pub release_weights: bool,
     /// Kernels from outside.
     pub external: ExternalKernels,
-}
-
-impl Default for CpuOptions {
-    fn default() -> Self {
-        Self {
-            threads: None,
-            instruction_set: None,
-            pin: true,
-            release_weights: false,
-            external: ExternalKernels::default(),
-        }
-    }
 }
 
 /// The CPU as a device.

@@ -237,3 +237,6 @@ impl Drop for AbortOnPanic {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

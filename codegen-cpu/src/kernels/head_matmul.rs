@@ -1,11 +1,12 @@
 //! A matrix product for each head. A thread takes whole heads and multiplies each with the tiles of
 //! [`Matmul`], so a row's sums are those of a product of that head alone.
 
+use super::barrier::Barrier;
 use super::bind::{Binder, Kernel, Rows, product};
 use super::epilogue::{End, Out};
 use super::matmul::{Matmul, Weight};
 use super::simd::Simd;
-use super::worker::{Barrier, Scratch, Worker};
+use super::worker::{Scratch, Worker};
 use std::marker::PhantomData;
 use tensor::layout::Panels;
 

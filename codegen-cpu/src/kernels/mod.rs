@@ -2,6 +2,7 @@
 
 mod argmax;
 mod attention;
+mod barrier;
 mod bind;
 mod concat;
 mod element;
@@ -28,8 +29,9 @@ mod simd;
 mod uses;
 mod worker;
 
+pub(crate) use barrier::Barrier;
 pub(crate) use bind::{Binder, Buffer, Run};
 pub(crate) use registry::bind;
 pub use registry::{names, row_wise};
 pub(crate) use uses::{Use, check_chain};
-pub(crate) use worker::{Barrier, Scratch, Worker, share};
+pub(crate) use worker::{Scratch, Worker, share};

@@ -1,45 +1,7 @@
 //! What a kernel knows of the thread it runs on.
 
+use super::barrier::Barrier;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Spins before a waiting thread offers its core to others.
-const SPINS_BEFORE_YIELD: u32 = 4000;
-
-/// A barrier that spins. All threads of a replay pass it together.
-pub(crate) struct Barrier {
-    threads: usize,
-    arrived: AtomicUsize,
-    epoch: AtomicUsize,
-}
-
-impl Barrier {
-    pub(crate) fn new(threads: usize) -> Self {
-        Self { threads, arrived: AtomicUsize::new(0), epoch: AtomicUsize::new(0) }
-    }
-
-    /// Returns when every thread has called it; what any thread wrote before is then visible.
-    pub(crate) fn wait(&self) {
-        if self.threads == 1 {
-            return;
-        }
-        let epoch = self.epoch.load(Ordering::Relaxed);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
-            self.arrived.store(0, Ordering::Relaxed);
-            self.epoch.store(epoch.wrapping_add(1), Ordering::Release);
-            return;
-        }
-        let mut spins = 0;
-        while self.epoch.load(Ordering::Acquire) == epoch {
-            spins += 1;
-            if spins > SPINS_BEFORE_YIELD {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-    }
-}
 
 /// Bytes of working memory that a kernel wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

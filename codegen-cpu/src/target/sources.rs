@@ -18,6 +18,7 @@ sources! {
     "src/kernels/attention/mod.rs",
     "src/kernels/attention/sinks.rs",
     "src/kernels/attention/tile.rs",
+    "src/kernels/barrier.rs",
     "src/kernels/bind.rs",
     "src/kernels/concat.rs",
     "src/kernels/element.rs",
