@@ -51,6 +51,15 @@ pub(crate) struct Attention<T, O> {
     out: Rows<O>,
 }
 
+/// Consecutive rows of a sequence with one KV head.
+#[derive(Clone, Copy)]
+struct Item {
+    sequence: usize,
+    row: usize,
+    rows: usize,
+    head: usize,
+}
+
 /// Keys and values of the blocks of a chunk for one head.
 #[derive(Clone, Copy)]
 struct Chunk<T> {
@@ -150,7 +159,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 (tokens + rows * ROW_COST_TOKENS) * self.kv.heads
             };
             let total: usize = items().map(|(_, row, rows)| cost(row, rows)).sum();
-            let mut done = 0;
+            let (mut done, mut waiting) = (0, None);
             for (sequence, row, rows) in items() {
                 let cost = cost(row, rows) / self.kv.heads;
                 for head in 0..self.kv.heads {
@@ -158,11 +167,29 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     let middle = done + cost / 2;
                     done += cost;
                     if middle * worker.count / total == worker.index {
-                        self.item::<S>(worker, sequence, row, rows, head);
+                        let item = Item { sequence, row, rows, head };
+                        if let Some(before) = waiting.replace(item) {
+                            self.item::<S>(worker, before, Some(item));
+                        }
                     }
                 }
             }
+            if let Some(last) = waiting {
+                self.item::<S>(worker, last, None);
+            }
         }
+    }
+
+    /// The first chunk of which rows of an item see tokens: its first token.
+    ///
+    /// # Safety
+    /// The item's rows were bound.
+    #[inline(always)]
+    unsafe fn begin(&self, item: Item) -> usize {
+        // SAFETY: as the caller's.
+        let first = |row| unsafe { self.span(row) }.start;
+        let earliest = (item.row..item.row + item.rows).map(first).min().unwrap_or(0);
+        earliest / CHUNK_TOKENS * CHUNK_TOKENS
     }
 
     /// Elements between queries in scratch memory.
@@ -234,17 +261,13 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         }
     }
 
+    /// Computes an item; asks for the beginning of what this thread does `after` it.
+    ///
     /// # Safety
-    /// As [`Kernel::run`]; sequence, rows and head were bound.
+    /// As [`Kernel::run`]; sequences, rows and heads were bound.
     #[inline(always)]
-    unsafe fn item<S: Simd>(
-        &self,
-        worker: &Worker<'_>,
-        sequence: usize,
-        row: usize,
-        rows: usize,
-        head: usize,
-    ) {
+    unsafe fn item<S: Simd>(&self, worker: &Worker<'_>, item: Item, after: Option<Item>) {
+        let Item { sequence, row, rows, head } = item;
         let (d, stride, queries) = (self.kv.d, self.stride(), rows * self.group);
         // SAFETY: scratch memory is as large as `scratch` says.
         unsafe {
@@ -271,14 +294,20 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             }
 
             let all = row..row + rows;
-            let earliest = all.clone().map(|r| self.span(r).start).min().unwrap_or(0);
             let longest = all.clone().map(|r| self.span(r).end).max().unwrap_or(0);
-            let begin = earliest / CHUNK_TOKENS * CHUNK_TOKENS;
+            let begin = self.begin(item);
             let mut next = self.chunk(sequence, head, begin, all.clone());
             for start in (begin..longest).step_by(CHUNK_TOKENS) {
                 let Chunk { first: block, end, keys, values } = next;
                 next = self.chunk(sequence, head, start + CHUNK_TOKENS, all.clone());
-                let ahead = if next.first < next.end { next.keys } else { values };
+                let ahead = match after {
+                    _ if next.first < next.end => next,
+                    Some(item) if start + CHUNK_TOKENS >= longest => {
+                        let rows = item.row..item.row + item.rows;
+                        self.chunk(item.sequence, item.head, self.begin(item), rows)
+                    }
+                    _ => Chunk { first: block, end, keys, values },
+                };
                 if block == end {
                     continue;
                 }
@@ -286,7 +315,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 for (first, tile) in tiles::<S>(queries) {
                     Scores {
                         blocks: &keys[block..end],
-                        ahead: if first == 0 { &values[block..end] } else { &keys[block..end] },
+                        ahead: if first == 0 { &ahead.keys[block..end] } else { &keys[block..end] },
                         q: q.add(first * stride),
                         stride,
                         groups: d / self.kv.group,
@@ -319,7 +348,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 let accumulate = |first: usize, count: usize, tokens: (usize, usize)| {
                     Values {
                         blocks: &values,
-                        ahead: if first == 0 { &ahead } else { &values },
+                        ahead: if first == 0 { &ahead.values } else { &values },
                         tokens,
                         d,
                         weights: scores.add(first * CHUNK_TOKENS).cast_const(),

@@ -48,7 +48,7 @@ pub(super) const fn most_queries<S: Simd>() -> usize {
 pub(super) struct Scores<'a, T> {
     /// Keys of each block.
     pub(super) blocks: &'a [*const T],
-    /// What to ask for meanwhile: the values of each block, or the keys again.
+    /// What to ask for meanwhile: the keys of each block of the next chunk, or these again.
     pub(super) ahead: &'a [*const T],
     /// Queries, `stride` floats apart; bf16 where [`pairs`] are multiplied.
     pub(super) q: *const f32,
@@ -66,7 +66,7 @@ pub(super) struct Scores<'a, T> {
 pub(super) struct Values<'a, T> {
     /// Values of each block.
     pub(super) blocks: &'a [*const T],
-    /// What to ask for meanwhile: the keys of each block of the next chunk, or the values again.
+    /// What to ask for meanwhile: the values of each block of the next chunk, or these again.
     pub(super) ahead: &'a [*const T],
     /// First and past-the-last token of the chunk.
     pub(super) tokens: (usize, usize),
@@ -175,7 +175,7 @@ impl<T: KvElement> Scores<'_, T> {
             let mut sums = [[S::splat(0.0); B]; Q];
             for g in 0..groups {
                 for ahead in &mut ahead {
-                    S::prefetch(*ahead);
+                    S::prefetch_far(*ahead);
                     *ahead = ahead.wrapping_add(LINE_BYTES);
                 }
                 if const { pairs::<S, T>() } {
@@ -272,7 +272,7 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
                 let ahead = *ahead.get_unchecked(token / BLOCK_TOKENS);
                 let ahead = ahead.wrapping_add(token % BLOCK_TOKENS * d + first);
                 for line in 0..(V * LANES * size_of::<T>()).div_ceil(LINE_BYTES) {
-                    S::prefetch(ahead.cast::<u8>().wrapping_add(line * LINE_BYTES));
+                    S::prefetch_far(ahead.cast::<u8>().wrapping_add(line * LINE_BYTES));
                 }
                 let mut values = [S::splat(0.0); V];
                 for (v, value) in values.iter_mut().enumerate() {
@@ -321,7 +321,7 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for PairTile<'_, T
                 for row in 0..2 {
                     for line in 0..(V * LANES * size_of::<T>()).div_ceil(LINE_BYTES) {
                         let ahead = ahead.wrapping_add(row * d).cast::<u8>();
-                        S::prefetch(ahead.wrapping_add(line * LINE_BYTES));
+                        S::prefetch_far(ahead.wrapping_add(line * LINE_BYTES));
                     }
                 }
                 let odd = even.add(d);
