@@ -55,6 +55,22 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Names of the shapes that have one.
+    pub const NAMES: [&str; 3] = ["qwen2.5-0.5b", "qwen3-0.6b", "qwen3-moe-small"];
+
+    /// The shape of this name.
+    ///
+    /// # Errors
+    /// When there is none; the message lists those there are.
+    pub fn named(name: &str) -> Result<Self> {
+        match name {
+            "qwen2.5-0.5b" => Ok(Self::qwen2_5_0_5b()),
+            "qwen3-0.6b" => Ok(Self::qwen3_0_6b()),
+            "qwen3-moe-small" => Ok(Self::qwen3_moe_small()),
+            other => anyhow::bail!("`{other}` is no shape; use one of {}", Self::NAMES.join(", ")),
+        }
+    }
+
     /// Qwen2.5-0.5B.
     pub fn qwen2_5_0_5b() -> Self {
         Self {
@@ -478,6 +494,12 @@ mod tests {
             let count = |(_, dims): &(String, Vec<u64>)| dims.iter().product::<u64>();
             assert_eq!(config.tensors().iter().map(count).sum::<u64>(), parameters);
         }
+    }
+
+    #[test]
+    fn every_name_has_a_shape() {
+        assert!(Shape::NAMES.iter().all(|name| Shape::named(name).is_ok()));
+        assert!(Shape::named("qwen").unwrap_err().to_string().contains("qwen3-moe-small"));
     }
 
     #[test]

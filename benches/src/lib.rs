@@ -7,3 +7,5 @@ pub mod device;
 pub mod forms;
 pub mod probe;
 pub mod released;
+pub mod timing;
+pub mod work;
