@@ -168,9 +168,10 @@ impl<T: Element> Kernel for KvWrite<T> {
                         T::store::<S>(lanes.as_mut_ptr(), f32::load_part::<S>(k.add(i), d - i));
                         let groups = (d - i).min(LANES) / group;
                         for g in 0..groups {
-                            let from = lanes.as_ptr().add(g * group);
-                            let group_to = to.add((i / group + g) * BLOCK_TOKENS * group);
-                            from.copy_to_nonoverlapping(group_to, group);
+                            // A group is 32 bits.
+                            let from = lanes.as_ptr().cast::<u32>().add(g);
+                            let group_to = to.cast::<u32>().add((i / group + g) * BLOCK_TOKENS);
+                            group_to.write_unaligned(from.read_unaligned());
                         }
                     }
                 }

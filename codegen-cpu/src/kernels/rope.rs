@@ -134,7 +134,9 @@ impl Kernel for Rotary {
                 } else {
                     halves::<S>(x, table, out, self.r / 2);
                 }
-                x.add(self.r).copy_to(out.add(self.r), self.d - self.r);
+                if self.r < self.d {
+                    x.add(self.r).copy_to(out.add(self.r), self.d - self.r);
+                }
             }
         }
     }

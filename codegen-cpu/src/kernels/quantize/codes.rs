@@ -16,12 +16,13 @@ pub(super) unsafe fn store_i8<S: Simd>(out: *mut i8, v: S::V, n: usize) {
     unsafe {
         let bounded = S::max(S::min(v, S::splat(127.0)), S::splat(-128.0));
         let numbers = S::zero_below(bounded, v, f32::NEG_INFINITY);
-        let lanes = S::lanes(S::add(numbers, S::splat(ROUND)));
-        let mut codes = [0i8; LANES];
-        for (code, lane) in codes.iter_mut().zip(lanes) {
-            *code = lane.to_bits() as i8;
+        let integers = S::to_bits(S::add(numbers, S::splat(ROUND)));
+        if n >= LANES {
+            return S::store_low_bytes(out.cast(), integers);
         }
-        out.copy_from_nonoverlapping(codes.as_ptr(), n.min(LANES));
+        let mut codes = [0i8; LANES];
+        S::store_low_bytes(codes.as_mut_ptr().cast(), integers);
+        out.copy_from_nonoverlapping(codes.as_ptr(), n);
     }
 }
 

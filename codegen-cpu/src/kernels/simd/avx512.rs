@@ -96,6 +96,9 @@ macro_rules! avx512 {
             fn prefetch_far(p: *const u8) { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
             fn load_bits(p: *const u32) -> __m512i { _mm512_loadu_si512(p.cast()) }
             fn store_bits(p: *mut u32, v: __m512i) { _mm512_storeu_si512(p.cast(), v) }
+            fn store_low_bytes(p: *mut u8, v: __m512i) {
+                _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(v))
+            }
             fn splat_bits(x: u32) -> __m512i { _mm512_set1_epi32(x as i32) }
             fn and_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
             fn or_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }

@@ -105,6 +105,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 
     unsafe fn load_bits(p: *const u32) -> Self::I;
     unsafe fn store_bits(p: *mut u32, v: Self::I);
+    /// The lowest byte of each lane.
+    #[inline(always)]
+    unsafe fn store_low_bytes(p: *mut u8, v: Self::I) {
+        let mut words = [0u32; LANES];
+        // SAFETY: the array has 16 elements; the rest is the caller's promise.
+        unsafe {
+            Self::store_bits(words.as_mut_ptr(), v);
+            p.cast::<[u8; LANES]>().write_unaligned(words.map(|w| w as u8));
+        }
+    }
     unsafe fn splat_bits(x: u32) -> Self::I;
     unsafe fn and_bits(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn or_bits(a: Self::I, b: Self::I) -> Self::I;
