@@ -40,7 +40,7 @@ pub(crate) struct Job {
 pub(crate) enum End {
     /// A stop id or an end-of-sequence id.
     StopToken(u32),
-    /// A stop string.
+    /// A stop string, or the pattern that matched.
     StopText(String),
     /// The grammar lets nothing follow.
     Complete,
@@ -113,6 +113,8 @@ pub(crate) struct Generation {
 struct Choice {
     detokenizer: Detokenizer,
     stop: StopMatcher,
+    /// Tokens that end the output have text.
+    shows_stop: bool,
     wanted: Arc<AtomicBool>,
     min_tokens: usize,
     /// No token was asked for; the engine makes one nevertheless.
@@ -369,6 +371,7 @@ impl Choice {
             detokenizer: Detokenizer::new(tokenizer, job.params.skip_special_tokens)
                 .showing(Arc::clone(&job.params.shown_tokens)),
             stop: StopMatcher::new(job.params.stop.clone()),
+            shows_stop: job.params.stop.are_kept,
             wanted,
             min_tokens: job.params.min_tokens,
             is_prompt_only,
@@ -379,11 +382,11 @@ impl Choice {
         }
     }
 
-    /// Adds the text of `token`; of a token that ends the output there is none.
+    /// Adds the text of `token`; of a token that ends the output there is none unless asked for.
     fn push(&mut self, token: u32, finish: Option<Finish>, step: &mut Step) {
         self.counts.completion_tokens += 1;
         let mut piece = String::new();
-        if !matches!(finish, Some(Finish::Stop { .. })) {
+        if self.shows_stop || !matches!(finish, Some(Finish::Stop { .. })) {
             self.detokenizer.push(token, &mut piece);
         }
         if finish.is_some() {

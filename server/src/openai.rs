@@ -18,8 +18,6 @@ pub(crate) use not_offered::not_offered;
 
 /// Fields of features that this build does not have.
 const UNSUPPORTED: &[&str] = &[
-    "stop_regex",
-    "no_stop_trim",
     "lora_path",
     "return_hidden_states",
     "custom_logit_processor",

@@ -5,12 +5,13 @@ use crate::{
     fields::Fields,
     grammar::{self, Grammar},
     model::GenerationDefaults,
+    text::{StopPatterns, Stops},
 };
 use runtime::Sampling;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The most stop strings.
+/// The most stop strings, and the most stop patterns.
 const MAX_STOP_STRINGS: usize = 16;
 /// The most answers to one prompt.
 pub(crate) const MAX_N: usize = 128;
@@ -27,7 +28,8 @@ pub(crate) struct Params {
     /// `None` when the client did not say.
     pub(crate) max_tokens: Option<usize>,
     pub(crate) min_tokens: usize,
-    pub(crate) stop: Vec<String>,
+    /// Texts that end an answer.
+    pub(crate) stop: Stops,
     pub(crate) stop_token_ids: Vec<u32>,
     pub(crate) ignore_eos: bool,
     pub(crate) skip_special_tokens: bool,
@@ -96,7 +98,7 @@ impl Params {
             sampling,
             max_tokens,
             min_tokens,
-            stop: stop_strings(fields)?,
+            stop: stops(fields)?,
             stop_token_ids: fields.get_or("stop_token_ids", Vec::new())?,
             ignore_eos: fields.get_or("ignore_eos", false)?,
             skip_special_tokens: fields.get_or("skip_special_tokens", true)?,
@@ -159,28 +161,43 @@ fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiError> {
         .collect()
 }
 
-/// `stop` is a string or a list of strings.
-fn stop_strings(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
-    let stops: Vec<String> = match fields.take("stop") {
+fn stops(fields: &mut Fields) -> Result<Stops, ApiError> {
+    // Tokenizers of this kind put no spaces between special tokens, whatever is asked for.
+    let _: Option<bool> = fields.get("spaces_between_special_tokens")?;
+    let is_list = fields.is_list("stop_regex");
+    let sources = strings(fields, "stop_regex")?;
+    let patterns = (!sources.is_empty()).then(|| StopPatterns::new(sources)).transpose();
+    let patterns = patterns.map_err(|(index, why)| {
+        let field = fields.path_of("stop_regex");
+        let index = index.filter(|_| is_list).map_or(String::new(), |i| format!("[{i}]"));
+        ApiError::field(format!("{field}{index}"), why)
+    })?;
+    let are_kept = fields.get_or("no_stop_trim", false)?;
+    Ok(Stops { strings: strings(fields, "stop")?, patterns, are_kept })
+}
+
+/// Reads a field that is a string or a list of strings.
+fn strings(fields: &mut Fields, name: &str) -> Result<Vec<String>, ApiError> {
+    let strings: Vec<String> = match fields.take(name) {
         None => Vec::new(),
-        Some(Value::String(stop)) => vec![stop],
+        Some(Value::String(text)) => vec![text],
         Some(Value::Array(items)) => items
             .into_iter()
             .map(|item| match item {
-                Value::String(stop) => Ok(stop),
-                _ => Err(ApiError::field(fields.path_of("stop"), "must contain strings only")),
+                Value::String(text) => Ok(text),
+                _ => Err(ApiError::field(fields.path_of(name), "must contain strings only")),
             })
             .collect::<Result<_, _>>()?,
         Some(_) => {
             let problem = "must be a string or a list of strings";
-            return Err(ApiError::field(fields.path_of("stop"), problem));
+            return Err(ApiError::field(fields.path_of(name), problem));
         }
     };
-    if stops.len() > MAX_STOP_STRINGS {
+    if strings.len() > MAX_STOP_STRINGS {
         let problem = format!("must have at most {MAX_STOP_STRINGS} strings");
-        return Err(ApiError::field(fields.path_of("stop"), problem));
+        return Err(ApiError::field(fields.path_of(name), problem));
     }
-    Ok(stops)
+    Ok(strings)
 }
 
 /// Checks how many alternatives are asked for.

@@ -3,12 +3,14 @@
 mod detokenize;
 #[cfg(test)]
 mod oracle;
+mod pattern;
 mod stop;
 mod template;
 mod tojson;
 mod tokenizer;
 
 pub(crate) use detokenize::Detokenizer;
-pub(crate) use stop::StopMatcher;
+pub(crate) use pattern::StopPatterns;
+pub(crate) use stop::{StopMatcher, Stops};
 pub(crate) use template::{ChatTemplate, RenderOptions};
 pub(crate) use tokenizer::Tokenizer;

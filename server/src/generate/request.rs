@@ -32,9 +32,6 @@ const UNSUPPORTED: &[&str] = &[
     "bootstrap_room",
 ];
 
-/// The same, within `sampling_params`.
-const UNSUPPORTED_PARAMS: &[&str] = &["stop_regex", "no_stop_trim"];
-
 /// What the client asks for. Lists have one entry for each prompt.
 pub(super) struct GenerateRequest {
     pub(super) prompts: Prompts,
@@ -171,7 +168,6 @@ fn check_count(name: &str, found: usize, count: usize) -> Result<(), ApiError> {
 fn params(fields: &mut Fields, count: usize) -> Result<Vec<Params>, ApiError> {
     const NAME: &str = "sampling_params";
     let one = |mut fields: Fields| {
-        fields.refuse(UNSUPPORTED_PARAMS)?;
         Params::take(&mut fields, &GENERATE_NAMES, &GenerationDefaults::default())
     };
     if !fields.is_list(NAME) {

@@ -149,6 +149,98 @@ async fn stop_strings_are_cut_off() {
     }
 }
 
+/// A match of several tokens, the first of which looks like one twice before.
+#[tokio::test]
+async fn stop_patterns_are_cut_off() {
+    let text = "one 1, two 22, three 333; four";
+    let (app, _) = saying(text);
+    assert!(ids(", three 333").len() > 4);
+    let pattern = r", \w+ \d{3}";
+    for (extra, cut) in [
+        (json!({"stop_regex": pattern}), "one 1, two 22"),
+        (json!({"stop_regex": ["^one 2", pattern], "stop": "four"}), "one 1, two 22"),
+        (json!({"stop_regex": pattern, "no_stop_trim": true}), "one 1, two 22, three 333"),
+        (json!({"stop_regex": [], "no_stop_trim": false}), text),
+    ] {
+        let matched = if cut == text { json!(EOS) } else { json!(pattern) };
+        let body = json!({"text": "Hi", "sampling_params": extra});
+        let whole = ok(&app, PATH, body.clone()).await;
+        assert_eq!(whole["text"], cut);
+        let reason = &whole["meta_info"]["finish_reason"];
+        assert_eq!(*reason, json!({"type": "stop", "matched": matched}));
+
+        let mut streamed = body;
+        streamed["stream"] = true.into();
+        let chunks = post(&app, PATH, streamed).await.chunks();
+        let mut before = "";
+        for chunk in &chunks {
+            let text = chunk["text"].as_str().unwrap();
+            assert!(text.starts_with(before) && cut.starts_with(text), "{text:?} {cut:?}");
+            before = text;
+        }
+        let last = chunks.last().unwrap();
+        assert_eq!(last["text"], cut);
+        assert_eq!(last["output_ids"], whole["output_ids"]);
+        assert_eq!(last["meta_info"]["finish_reason"], *reason);
+    }
+    // No later than the token that completes the match.
+    let body = json!({"text": "Hi", "sampling_params": {"stop_regex": r"\d{2}"}});
+    let answer = ok(&app, PATH, body).await;
+    assert_eq!(answer["text"], "one 1, two ");
+    let tokens = answer["output_ids"].as_array().unwrap().len();
+    let of_tokens = |n: usize| ids(text)[..n].iter().map(|id| text_of(*id)).collect::<String>();
+    assert!(of_tokens(tokens).contains("22") && !of_tokens(tokens - 1).contains("22"));
+}
+
+#[tokio::test]
+async fn what_ended_an_answer_is_shown_if_asked_for() {
+    let (app, _) = saying("a b c");
+    let b = ids("a b c")[1];
+    assert_eq!(text_of(b), " b");
+    for (params, text) in [
+        (json!({"stop": "b"}), "a "),
+        (json!({"stop": "b", "no_stop_trim": true}), "a b"),
+        (json!({"stop_token_ids": [b]}), "a"),
+        (json!({"stop_token_ids": [b], "no_stop_trim": true}), "a b"),
+        (json!({"no_stop_trim": true}), "a b c"),
+        (json!({"skip_special_tokens": false}), "a b c"),
+        (json!({"no_stop_trim": true, "skip_special_tokens": false}), "a b c<|im_end|>"),
+        (
+            json!({
+                "no_stop_trim": true, "skip_special_tokens": false,
+                "spaces_between_special_tokens": true,
+            }),
+            "a b c<|im_end|>",
+        ),
+    ] {
+        let mut body = json!({"text": "Hi", "sampling_params": params});
+        assert_eq!(ok(&app, PATH, body.clone()).await["text"], text, "{body}");
+        body["stream"] = true.into();
+        let chunks = post(&app, PATH, body.clone()).await.chunks();
+        assert_eq!(chunks.last().unwrap()["text"], text, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn patterns_stop_the_other_endpoints_too() {
+    let (app, _) = saying("one 1, two 22, three");
+    let stop = |body: Value| {
+        let mut body = body;
+        body["stop_regex"] = json!([r"\d\d"]);
+        body
+    };
+    let answer = ok(&app, "/v1/completions", stop(json!({"prompt": "Hi", "max_tokens": 64}))).await;
+    assert_eq!(answer["choices"][0]["text"], "one 1, two ");
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    let body = stop(json!({"messages": [{"role": "user", "content": "Hi"}], "stream": true}));
+    let chunks = post(&app, "/v1/chat/completions", body).await.chunks();
+    let content = |chunk: &Value| {
+        chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(chunks.iter().map(content).collect::<String>(), "one 1, two ");
+    assert_eq!(chunks.last().unwrap()["choices"][0]["matched_stop"], r"\d\d");
+}
+
 #[tokio::test]
 async fn retractions_are_counted_in_the_answer() {
     let engine = Scripted::holding().into_arc();
@@ -212,6 +304,14 @@ async fn errors_have_their_own_shape_and_name_the_field() {
         (
             json!({"text": "a", "sampling_params": {"max_new_tokens": 500}}),
             "sampling_params.max_new_tokens",
+        ),
+        (
+            json!({"text": "a", "sampling_params": {"stop_regex": ["a", "(b"]}}),
+            "sampling_params.stop_regex[1]",
+        ),
+        (
+            json!({"text": "a", "sampling_params": [{"stop_regex": "a$"}]}),
+            "sampling_params[0].stop_regex",
         ),
         (json!({"text": ["a", "b"], "sampling_params": [{}]}), "sampling_params"),
         (
