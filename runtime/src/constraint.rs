@@ -8,7 +8,8 @@ pub trait Constraint: Send {
     /// Takes the token that was chosen. Returns at once and allocates nothing.
     fn advance(&mut self, token: u32);
 
-    /// What may come next. If that is still being worked out it waits for at most `patience`.
+    /// What may come next. If that is still being worked out it waits for at most `patience`. While
+    /// it is [`Allowed::Pending`], others are served and the engine asks again before each step.
     fn allowed(&mut self, patience: Duration) -> Allowed<'_>;
 }
 

@@ -109,6 +109,9 @@ pub enum StepOutcome {
         /// Tokens fed.
         tokens: u32,
     },
+    /// Waited a moment: all that is left to do needs tokens of a [`crate::Constraint`] that are not
+    /// known yet.
+    Parked,
     /// Chose one token for each of the sequences that decode.
     Decode {
         /// How many.
@@ -150,6 +153,8 @@ pub(crate) struct Scratch {
     pub(crate) logits: Vec<f32>,
     /// Running sequences that ended in this step, ascending.
     pub(crate) ended: Vec<usize>,
+    /// Time of this step that was spent waiting for constraints.
+    pub(crate) waited: Duration,
 }
 
 impl<D: Device> Engine<D> {
@@ -240,6 +245,7 @@ impl<D: Device> Engine<D> {
             pieces: Vec::with_capacity(replayer.costs.decode_rows().max().unwrap_or(0) as usize),
             logits: vec![0.0; vocab_size as usize],
             ended: Vec::with_capacity(max_running as usize),
+            waited: Duration::ZERO,
         };
         let prefill_tokens =
             options.max_prefill_tokens.unwrap_or(EngineOptions::DEFAULT_MAX_PREFILL_TOKENS);
@@ -322,10 +328,12 @@ impl<D: Device> Engine<D> {
         self.shared.counters.begin_step(start);
         self.drop_closed();
         self.start_waiting();
+        self.scratch.waited = Duration::ZERO;
+        self.resume_parked();
         let work = self.choose_work();
         self.scheduler.prefilled_last = matches!(work, Work::Prefill(_));
         let outcome = match work {
-            Work::Nothing => Ok(StepOutcome::Idle),
+            Work::Nothing => Ok(self.wait_for_parked()),
             Work::Prefill(index) => self.prefill_step(index),
             Work::Decode { rows } => self.decode_step(rows),
         };
@@ -333,7 +341,7 @@ impl<D: Device> Engine<D> {
             Err(error) => self.abort_all(&error.to_string()),
             Ok(outcome) => {
                 let time = self.publish().duration_since(start);
-                if *outcome != StepOutcome::Idle {
+                if !matches!(outcome, StepOutcome::Idle | StepOutcome::Parked) {
                     self.shared.counters.step(time);
                 }
             }

@@ -18,6 +18,7 @@ mod inputs;
 mod kv;
 mod limits;
 mod memory;
+mod park;
 mod prefix;
 mod replay;
 mod request;

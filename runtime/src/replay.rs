@@ -9,7 +9,10 @@ use crate::{
 };
 use artifact::{BufferRef, Manifest};
 use hal::{Device, DeviceError};
-use std::{sync::atomic::Ordering::Relaxed, time::Instant};
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
 use zerocopy::IntoBytes;
 
 /// A piece of a prompt.
@@ -25,6 +28,8 @@ pub(crate) struct Chunk {
 #[derive(Clone, Copy)]
 pub(crate) struct Outputs {
     logits: BufferRef,
+    /// Of the replay.
+    pub(crate) time: Duration,
 }
 
 /// The device, its graphs, and the bytes on their way to and from it.
@@ -239,6 +244,6 @@ impl<D: Device> Run<'_, D> {
         if bucket.rows > live.saturating_mul(2) {
             self.counters.fallback_padding.fetch_add(1, Relaxed);
         }
-        Ok(Outputs { logits: bound.ports.logits })
+        Ok(Outputs { logits: bound.ports.logits, time: Duration::from_nanos(ns) })
     }
 }

@@ -94,7 +94,7 @@ impl Scheduler {
 
     /// How many running sequences decode, and the most tokens that one of them has.
     pub(crate) fn decoding(&self) -> (u32, u32) {
-        let decoding = self.running.iter().filter(|s| !s.is_prefilling());
+        let decoding = self.running.iter().filter(|s| s.is_decoding());
         decoding.fold((0, 0), |(n, context), s| (n + 1, context.max(s.tokens.len() as u32)))
     }
 
@@ -135,7 +135,7 @@ impl Scheduler {
         let mut index = 0;
         while index < self.running.len() {
             let sequence = &mut self.running[index];
-            if sequence.is_prefilling() {
+            if !sequence.is_decoding() {
                 index += 1;
                 continue;
             }

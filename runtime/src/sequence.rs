@@ -4,6 +4,7 @@ use crate::{
     Finish, Request, TokenEvent, TokenLogprob,
     limits::Checked,
     memory::{Held, Memories},
+    park::Parked,
 };
 
 /// A request with its tokens and what it holds of the device's memories.
@@ -27,6 +28,8 @@ pub(crate) struct Sequence {
     pub(crate) preemptions: u32,
     /// Prefill steps that passed it over since it was fed last.
     pub(crate) passed: u32,
+    /// Set while nobody knows which tokens its constraint allows.
+    pub(crate) parked: Option<Parked>,
     /// How its output ended, once it has.
     pub(crate) ended: Option<Finish>,
 }
@@ -63,6 +66,7 @@ impl Sequence {
             prompt_logprobs,
             preemptions: 0,
             passed: 0,
+            parked: None,
             ended: None,
             request,
         }
@@ -90,6 +94,11 @@ impl Sequence {
 
     pub(crate) fn is_prefilling(&self) -> bool {
         self.fed < self.prefill_end()
+    }
+
+    /// Whether a decode step feeds it.
+    pub(crate) fn is_decoding(&self) -> bool {
+        !self.is_prefilling() && self.parked.is_none()
     }
 
     pub(crate) fn was_preempted(&self) -> bool {
@@ -142,6 +151,8 @@ impl Sequence {
         self.fed = 0;
         self.preemptions += 1;
         self.passed = 0;
+        // The logits come again with the last token.
+        self.parked = None;
         if let Some(entries) = &mut self.prompt_logprobs {
             entries.clear();
         }

@@ -68,6 +68,8 @@ pub struct Stats {
     pub decode_steps_total: u64,
     /// How often the tokens that a constraint allows were not known when they were needed.
     pub constraint_waits_total: u64,
+    /// How often a request was left out of steps because they were not known soon enough.
+    pub constraint_parks_total: u64,
     /// Time that the engine waited for them.
     pub constraint_wait: Duration,
     /// Decode steps by the sequences they had: the first entry counts those with one.
@@ -233,6 +235,7 @@ pub(crate) struct Counters {
     pub(crate) prefill_steps: AtomicU64,
     pub(crate) decode_steps: AtomicU64,
     pub(crate) constraint_waits: AtomicU64,
+    pub(crate) constraint_parks: AtomicU64,
     pub(crate) constraint_wait_ns: AtomicU64,
     decode_batch_sizes: Vec<AtomicU64>,
     /// Nanoseconds from [`EPOCH`] to the beginning of the present step; 0 between steps.
@@ -320,6 +323,7 @@ impl Counters {
             prefill_steps_total: get(&self.prefill_steps),
             decode_steps_total: get(&self.decode_steps),
             constraint_waits_total: get(&self.constraint_waits),
+            constraint_parks_total: get(&self.constraint_parks),
             constraint_wait: Duration::from_nanos(get(&self.constraint_wait_ns)),
             decode_batch_sizes: self.decode_batch_sizes.iter().map(get).collect(),
             current_step: self.current_step(),

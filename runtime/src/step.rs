@@ -1,19 +1,15 @@
 //! The two kinds of step: a piece of a prompt, and a token for every sequence that decodes.
 
 use crate::{
-    Allowed, Constraint, Engine, Finish, Request, StepOutcome, TokenEvent, TokenLogprob,
+    Allowed, Constraint, Engine, Finish, LogprobOptions, Request, StepOutcome, TokenEvent,
+    TokenLogprob,
     inputs::Row,
     replay::{Chunk, Outputs},
     sampler::{Choice, Draw, History, adjusts, logprob},
     sequence::Sequence,
-    stats::Counters,
 };
 use hal::{Device, DeviceError};
-use std::{
-    ops::Range,
-    sync::atomic::Ordering::Relaxed,
-    time::{Duration, Instant},
-};
+use std::{ops::Range, sync::atomic::Ordering::Relaxed, time::Duration};
 
 /// Consecutive tokens of one sequence that a decode replay feeds.
 #[derive(Clone, Copy, Debug)]
@@ -273,74 +269,86 @@ impl<D: Device> Engine<D> {
     }
 
     /// Chooses the next token of the running sequence `index` from row `row` of the last replay and
-    /// pushes it. Returns whether the sequence ended.
+    /// pushes it, or parks the sequence when nobody knows yet which tokens it may have. Returns whether
+    /// the sequence ended.
     fn choose(&mut self, index: usize, outputs: Outputs, row: u32) -> Result<bool, DeviceError> {
+        if self.is_late(index, outputs.time) {
+            self.park(index, outputs, row)?;
+            return Ok(false);
+        }
+        let sequence = &self.scheduler.running[index];
+        let Request { sampling, logprobs, constraint, .. } = &sequence.request;
+        let is_adjusted = sequence.holds_back_terminators()
+            || constraint.is_some()
+            || adjusts(sampling, &Choice::default());
+        let (is_greedy, logprobs) = (sampling.is_greedy() && !is_adjusted, *logprobs);
+        if logprobs.output || !is_greedy {
+            self.replayer.logits(outputs, row, &mut self.scratch.logits)?;
+        }
+        if !is_greedy {
+            return Ok(self.choose_from_logits(index));
+        }
+        let token = self.replayer.most_probable(row);
+        let logprob = self.logprob_of(token, logprobs);
+        Ok(self.take(index, token, logprob))
+    }
+
+    /// Chooses the next token of the running sequence `index` from the row of logits that was read and
+    /// pushes it. Returns whether the sequence ended.
+    pub(crate) fn choose_from_logits(&mut self, index: usize) -> bool {
         let sequence = &mut self.scheduler.running[index];
         let forbidden: &[u32] =
             if sequence.holds_back_terminators() { &sequence.terminators } else { &[] };
         let Request { id, sampling, logprobs, constraint, .. } = &mut sequence.request;
-        let wants_logprob = logprobs.output;
-        let top_n = logprobs.top_n;
-        let allowed = match constraint {
+        let logprobs = *logprobs;
+        let allowed = match constraint.as_mut().map(|constraint| allowed(&mut **constraint)) {
             None => None,
-            Some(constraint) => match allowed(&mut **constraint, &self.shared.counters) {
-                Ok(tokens) => Some(tokens),
-                Err(finish) => {
-                    sequence.end(finish);
-                    return Ok(true);
-                }
-            },
+            Some(Ok(tokens)) => Some(tokens),
+            Some(Err(finish)) => {
+                sequence.end(finish);
+                return true;
+            }
         };
         let choice = Choice { allowed, forbidden };
         if choice.is_empty(self.scratch.logits.len()) {
             sequence.end(Finish::Complete);
-            return Ok(true);
+            return true;
         }
-        let adjusts = adjusts(sampling, &choice);
-        if wants_logprob || adjusts || !sampling.is_greedy() {
-            self.replayer.logits(outputs, row, &mut self.scratch.logits)?;
-        }
-        let logits = &self.scratch.logits;
-        let token = if sampling.is_greedy() && !adjusts {
-            self.replayer.most_probable(row)
-        } else {
-            let (prompt, output) = sequence.tokens.split_at(sequence.prompt_len);
-            let draw = Draw { seed: sampling.seed.unwrap_or(id.0), count: output.len() as u64 };
-            let history = History { prompt, output, choice };
-            self.sampler.choose(sampling, &history, draw, logits)
-        };
-        let Some(token) = token else {
-            sequence.end(Finish::Abort(NO_TOKEN.into()));
-            return Ok(true);
-        };
-        let logprob =
-            wants_logprob.then(|| logprob::of_token(logits, token, top_n, self.sampler.scratch()));
-        self.shared.counters.generation_tokens.fetch_add(1, Relaxed);
-        Ok(push(sequence, token, logprob))
+        let (prompt, output) = sequence.tokens.split_at(sequence.prompt_len);
+        let draw = Draw { seed: sampling.seed.unwrap_or(id.0), count: output.len() as u64 };
+        let history = History { prompt, output, choice };
+        let token = self.sampler.choose(sampling, &history, draw, &self.scratch.logits);
+        let logprob = self.logprob_of(token, logprobs);
+        self.take(index, token, logprob)
     }
 
-    /// Takes out a sequence that [`Engine::choose`] ended and told so.
-    fn remove_ended(&mut self, index: usize) {
+    /// The log-probability of `token` by the row of logits that was read, if asked for.
+    fn logprob_of(&mut self, token: Option<u32>, asked: LogprobOptions) -> Option<TokenLogprob> {
+        let scratch = self.sampler.scratch();
+        let token = token.filter(|_| asked.output)?;
+        Some(logprob::of_token(&self.scratch.logits, token, asked.top_n, scratch))
+    }
+
+    /// Gives the running sequence `index` its next token. Returns whether it ended.
+    fn take(&mut self, index: usize, token: Option<u32>, logprob: Option<TokenLogprob>) -> bool {
+        let sequence = &mut self.scheduler.running[index];
+        let Some(token) = token else {
+            sequence.end(Finish::Abort(NO_TOKEN.into()));
+            return true;
+        };
+        self.shared.counters.generation_tokens.fetch_add(1, Relaxed);
+        push(sequence, token, logprob)
+    }
+
+    /// Takes out a sequence that ended and was told so.
+    pub(crate) fn remove_ended(&mut self, index: usize) {
         let sequence = self.scheduler.remove_running(index);
         self.count_end(&sequence, sequence.ended.as_ref().unwrap_or(&crate::engine::CLIENT_LEFT));
     }
 }
 
-/// How long the engine waits to hear what a request may choose; all others wait with it.
-/// Sets of tokens are bounded to take milliseconds, so this long only a starved thread takes.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// The tokens that `constraint` allows next, or how the output ends.
-fn allowed<'a>(
-    constraint: &'a mut dyn Constraint,
-    counters: &Counters,
-) -> Result<&'a [u32], Finish> {
-    if constraint.allowed(Duration::ZERO) == Allowed::Pending {
-        let start = Instant::now();
-        constraint.allowed(PATIENCE);
-        counters.constraint_waits.fetch_add(1, Relaxed);
-        counters.constraint_wait_ns.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
-    }
+fn allowed(constraint: &mut dyn Constraint) -> Result<&[u32], Finish> {
     match constraint.allowed(Duration::ZERO) {
         Allowed::Tokens(tokens) => Ok(tokens),
         Allowed::Complete => Err(Finish::Complete),

@@ -119,6 +119,11 @@ fn counters(page: &mut Page, stats: &Stats, stop_texts: u64) {
             "How often the tokens that a grammar allows were not known in time.",
             stats.constraint_waits_total,
         ),
+        (
+            "precast:constraint_parks_total",
+            "How often a request was left out of steps because of that.",
+            stats.constraint_parks_total,
+        ),
         ("precast:decode_steps_total", "Decode steps computed.", stats.decode_steps_total),
         (
             "precast:mixed_prompt_tokens_total",
