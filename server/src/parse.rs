@@ -17,6 +17,7 @@ mod lexer;
 mod llama;
 mod markup;
 mod message;
+mod strict;
 mod think;
 mod tools;
 

@@ -41,8 +41,17 @@ pub(crate) fn has_text(grammar: &Grammar, text: &str) -> bool {
     matches!(Checker::new(grammar).feed(text, false), After::Complete | After::MayEnd)
 }
 
+/// The same by the tokens of another tokenizer.
+pub(crate) fn has_text_of(json: &[u8], grammar: &Grammar, text: &str) -> bool {
+    let tokenizer = Arc::new(Tokenizer::new(json, None).unwrap());
+    let eos = tokenizer.token_id("<|return|>").unwrap();
+    let mut checker = Checker::of(tokenizer, eos, grammar, false);
+    matches!(checker.feed(text, false), After::Complete | After::MayEnd)
+}
+
 struct Checker {
     tokens: Vec<Vec<u8>>,
+    eos: u32,
     constraint: Box<dyn Constraint>,
 }
 
@@ -52,9 +61,14 @@ impl Checker {
     }
 
     fn with(grammar: &Grammar, ignore_eos: bool) -> Self {
-        let grammars = grammars();
+        Self::of(tokenizer(), EOS, grammar, ignore_eos)
+    }
+
+    fn of(tokenizer: Arc<Tokenizer>, eos: u32, grammar: &Grammar, ignore_eos: bool) -> Self {
+        let grammars = Grammars::new(Arc::clone(&tokenizer), VOCAB, vec![eos, 478]);
         let compiled = block_on(grammars.compile(grammar)).unwrap_or_else(|e| panic!("{e}"));
-        Self { tokens: tokenizer().token_texts(VOCAB), constraint: compiled.constraint(ignore_eos) }
+        let tokens = tokenizer.token_texts(VOCAB);
+        Self { tokens, eos, constraint: compiled.constraint(ignore_eos) }
     }
 
     fn allowed(&mut self) -> Option<Vec<u32>> {
@@ -87,7 +101,7 @@ impl Checker {
         }
         match self.allowed() {
             None => After::Complete,
-            Some(allowed) if allowed.contains(&EOS) => After::MayEnd,
+            Some(allowed) if allowed.contains(&self.eos) => After::MayEnd,
             Some(_) => After::Open,
         }
     }

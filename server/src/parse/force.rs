@@ -11,7 +11,7 @@ use crate::{
 use serde_json::{Value, json};
 
 /// The field that complaints name.
-const FIELD: &str = "tools";
+pub(super) const FIELD: &str = "tools";
 
 impl Tools {
     /// Whether an answer has to be calls.
@@ -49,7 +49,7 @@ impl Tools {
 }
 
 /// What stands before and behind the arguments of a call of `name`.
-fn around(name: &str, format: ToolFormat) -> Option<(String, &'static str)> {
+pub(super) fn around(name: &str, format: ToolFormat) -> Option<(String, &'static str)> {
     match format {
         ToolFormat::Hermes => Some((
             format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": "),
@@ -69,7 +69,7 @@ fn around(name: &str, format: ToolFormat) -> Option<(String, &'static str)> {
 }
 
 /// What stands before, between and behind calls.
-fn between(format: ToolFormat) -> (&'static str, &'static str, &'static str) {
+pub(super) fn between(format: ToolFormat) -> (&'static str, &'static str, &'static str) {
     match format {
         ToolFormat::DeepSeekV3 => ("<｜tool▁calls▁begin｜>", "\n", "<｜tool▁calls▁end｜>"),
         ToolFormat::DeepSeekV31 => ("<｜tool▁calls▁begin｜>", "", "<｜tool▁calls▁end｜>"),
@@ -78,7 +78,7 @@ fn between(format: ToolFormat) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// What begins a call, where that is no ordinary text.
+/// What begins a call whose arguments are JSON, where that is no ordinary text.
 fn trigger(format: ToolFormat) -> Option<&'static str> {
     match format {
         ToolFormat::Hermes => Some("<tool_call>"),
@@ -88,7 +88,7 @@ fn trigger(format: ToolFormat) -> Option<&'static str> {
 }
 
 /// The schema of the arguments, which are always an object.
-fn schema(function: &Function) -> Value {
+pub(super) fn schema(function: &Function) -> Value {
     let mut schema = function.parameters.clone();
     if let Some(object) = schema.as_object_mut() {
         object.entry("type").or_insert_with(|| "object".into());
@@ -120,9 +120,10 @@ fn calls(
 
 /// Free text in which every call has arguments of its function's schema, if that is strict.
 fn strict(set: &ToolSet, format: ToolFormat) -> Result<Option<Grammar>, ApiError> {
-    let Some(trigger) = trigger(format).filter(|_| set.iter().any(|f| f.is_strict)) else {
+    if !set.iter().any(|function| function.is_strict) {
         return Ok(None);
-    };
+    }
+    let Some(trigger) = trigger(format) else { return super::strict::grammar(set, format) };
     let tags = set.iter().filter_map(|function| {
         let (begin, end) = around(&function.name, format)?;
         let any = json!({"type": "object"});
@@ -134,12 +135,12 @@ fn strict(set: &ToolSet, format: ToolFormat) -> Result<Option<Grammar>, ApiError
     Grammar::tagged(FIELD, &tagged).map(Some)
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
 /// `text` in a rule, where nothing is written as nothing.
-fn literal(text: &str) -> String {
+pub(super) fn literal(text: &str) -> String {
     if text.is_empty() { String::new() } else { quoted(text) }
 }
 
@@ -231,7 +232,7 @@ mod tests {
             assert!(has_text(&grammar, &text("get_time", "{\"any\": 1}")));
             assert!(!has_text(&grammar, &text("nope", "{}")));
         }
-        assert_eq!(auto.grammar(Some(ToolFormat::GptOss)), Ok(None));
+        assert_eq!(auto.grammar(Some(ToolFormat::Json)), Ok(None));
         assert_eq!(tools(json!("none")).grammar(Some(ToolFormat::Hermes)), Ok(None));
     }
 

@@ -181,7 +181,7 @@ fn choice(fields: &mut Fields, set: &ToolSet) -> Result<ToolChoice, ApiError> {
 }
 
 /// Whether a schema allows strings, other values, or both.
-fn kind(schema: &Value) -> Kind {
+pub(super) fn kind(schema: &Value) -> Kind {
     let kinds: Vec<Kind> = match (&schema["type"], schema.get("anyOf").or(schema.get("oneOf"))) {
         (Value::String(name), _) => vec![kind_of_type(name)],
         (Value::Array(names), _) => {
