@@ -360,7 +360,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Brings the counters up to date; returns when.
-    fn publish(&mut self) -> Instant {
+    pub(crate) fn publish(&mut self) -> Instant {
         let counters = &self.shared.counters;
         counters.waiting.store(self.scheduler.waiting.len() as u64, Relaxed);
         let preempted = self.scheduler.waiting.iter().take_while(|s| s.was_preempted()).count();
@@ -383,7 +383,7 @@ impl<D: Device> Engine<D> {
         now
     }
 
-    fn drop_closed(&mut self) {
+    pub(crate) fn drop_closed(&mut self) {
         for index in (0..self.scheduler.running.len()).rev() {
             if !self.scheduler.running[index].is_open() {
                 let sequence = self.scheduler.remove_running(index);
@@ -462,10 +462,12 @@ impl<D: Device> Engine<D> {
     /// Frees the KV blocks that keep a prefix for later requests.
     ///
     /// # Errors
-    /// [`FlushError::Busy`] when requests have not ended.
+    /// [`FlushError::Busy`] when requests have not ended, unless the engine is paused and none of them
+    /// holds memory.
     pub fn flush_cache(&mut self) -> Result<Flushed, FlushError> {
         self.drop_closed();
-        if !self.is_idle() {
+        let is_retracted = self.shared.paused.load(SeqCst) && self.scheduler.running.is_empty();
+        if !self.is_idle() && !is_retracted {
             let requests = self.scheduler.running.len() + self.scheduler.waiting.len();
             return Err(FlushError::Busy { requests: requests as u64 });
         }

@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     /// Requests accepted and not ended.
     pub(crate) requests: AtomicU64,
     pub(crate) draining: AtomicBool,
+    /// No steps are taken.
+    pub(crate) paused: AtomicBool,
     pub(crate) stopped: AtomicBool,
     pub(crate) failure: OnceLock<String>,
     /// Guards nothing but the wait of [`EngineHandle::wait_idle`].
@@ -67,6 +69,7 @@ impl Shared {
             totals,
             requests: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             failure: OnceLock::new(),
             idle_lock: Mutex::new(()),
@@ -85,6 +88,7 @@ impl Shared {
             total_sequence_slots: self.totals.slots.into(),
             block_tokens: self.totals.block_tokens.into(),
             prefix_cache: self.totals.prefix_cache,
+            is_paused: self.paused.load(Relaxed),
             ..self.counters.snapshot()
         }
     }
@@ -120,6 +124,10 @@ pub(crate) enum Command {
     Submit(Box<Checked>),
     /// Free the KV blocks that keep a prefix, and answer.
     Flush(mpsc::SyncSender<Result<Flushed, FlushError>>),
+    /// Take no more steps, and answer when that is so.
+    Pause(Pause, mpsc::SyncSender<()>),
+    /// Take steps again.
+    Continue,
     /// End every request and leave.
     Stop,
 }
@@ -129,6 +137,16 @@ pub(crate) enum Command {
 pub struct Flushed {
     /// KV blocks that kept a prefix and are free now.
     pub blocks: u64,
+}
+
+/// What becomes of running requests while an engine is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// They keep their memory.
+    InPlace,
+    /// They give it back and are computed again; with [`EngineHandle::flush_cache`], nothing that was
+    /// computed is left.
+    Retract,
 }
 
 /// A running engine. Clones share it; when the last one is dropped the engine finishes what it has
@@ -209,6 +227,22 @@ impl EngineHandle {
         let (answer, answered) = mpsc::sync_channel(1);
         self.commands.send(Command::Flush(answer)).map_err(|_| FlushError::Stopped)?;
         answered.recv().unwrap_or(Err(FlushError::Stopped))
+    }
+
+    /// Takes no more steps until [`EngineHandle::resume`]; requests wait meanwhile. Waits for the present
+    /// step. An engine that drains goes on.
+    pub fn pause(&self, what: Pause) {
+        let (answer, answered) = mpsc::sync_channel(1);
+        if self.commands.send(Command::Pause(what, answer)).is_ok() {
+            // Fails when the engine stops.
+            let _ = answered.recv();
+        }
+    }
+
+    /// Takes steps again after [`EngineHandle::pause`].
+    pub fn resume(&self) {
+        // Fails only when the thread has left already.
+        let _ = self.commands.send(Command::Continue);
     }
 
     /// Takes no further requests; what was accepted is finished. Returns at once, see

@@ -34,7 +34,7 @@ mod throughput;
 pub use constraint::{Allowed, Constraint};
 pub use engine::{Engine, EngineOptions, StartupReport, StepOutcome};
 pub use error::{EngineError, FlushError, RequestError, SubmitError};
-pub use handle::{EngineHandle, Flushed};
+pub use handle::{EngineHandle, Flushed, Pause};
 pub use request::{
     Finish, LogprobOptions, Request, RequestId, Sampling, SamplingError, TokenEvent, TokenLogprob,
     TokenSink,

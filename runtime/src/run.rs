@@ -1,7 +1,7 @@
 //! The engine thread: commands in, steps while there is work, parked otherwise.
 
 use crate::{
-    Engine, EngineError, EngineHandle, Finish,
+    Engine, EngineError, EngineHandle, Finish, Pause,
     handle::{Command, Shared},
     limits::Checked,
 };
@@ -11,6 +11,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering::SeqCst, mpsc},
     thread,
+    time::Duration,
 };
 
 impl<D: Device + 'static> Engine<D>
@@ -66,6 +67,12 @@ where
 
     fn run(&mut self, commands: &mpsc::Receiver<Command>) -> Result<(), hal::DeviceError> {
         loop {
+            if self.is_paused() {
+                if !self.rest(commands) {
+                    return Ok(());
+                }
+                continue;
+            }
             if self.is_idle() {
                 self.shared.notify_idle();
                 let Ok(command) = commands.recv() else { return Ok(()) };
@@ -79,12 +86,48 @@ where
                     return Ok(());
                 }
             }
-            self.step()?;
+            if !self.is_paused() {
+                self.step()?;
+            }
         }
     }
 }
 
+/// How long a paused engine does not look whether clients have left.
+const REST: Duration = Duration::from_millis(20);
+
 impl<D: Device> Engine<D> {
+    fn is_paused(&self) -> bool {
+        self.shared.paused.load(SeqCst) && !self.shared.draining.load(SeqCst)
+    }
+
+    /// Waits for a command and obeys it; `false` when that is to stop.
+    fn rest(&mut self, commands: &mpsc::Receiver<Command>) -> bool {
+        let goes_on = match commands.recv_timeout(REST) {
+            Ok(command) => self.obey(command),
+            Err(mpsc::RecvTimeoutError::Timeout) => true,
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                self.shared.paused.store(false, SeqCst);
+                true
+            }
+        };
+        self.drop_closed();
+        self.publish();
+        if self.is_idle() {
+            self.shared.notify_idle();
+        }
+        goes_on
+    }
+
+    fn pause(&mut self, what: Pause) {
+        self.shared.paused.store(true, SeqCst);
+        if what == Pause::Retract {
+            let retracted = self.scheduler.preempt_all();
+            self.shared.counters.preemptions.fetch_add(retracted, SeqCst);
+        }
+        self.publish();
+    }
+
     /// Does what another thread asks for, between two steps; `false` when that is to stop.
     fn obey(&mut self, command: Command) -> bool {
         match command {
@@ -93,6 +136,11 @@ impl<D: Device> Engine<D> {
                 // Fails only when nobody waits for the answer any more.
                 let _ = answer.try_send(self.flush_cache());
             }
+            Command::Pause(what, answer) => {
+                self.pause(what);
+                let _ = answer.try_send(());
+            }
+            Command::Continue => self.shared.paused.store(false, SeqCst),
             Command::Stop => return false,
         }
         true

@@ -152,9 +152,16 @@ impl Scheduler {
         preempted
     }
 
+    /// All running sequences give back what they hold and wait, in their order; returns how many.
+    pub(crate) fn preempt_all(&mut self) -> u64 {
+        let count = self.running.len() as u64;
+        (0..count).for_each(|_| self.preempt_newest());
+        count
+    }
+
     /// The newest running sequence gives back what it holds and waits in front of all others.
     fn preempt_newest(&mut self) {
-        let mut newest = self.running.pop().expect("a sequence asked for a block");
+        let mut newest = self.running.pop().expect("some sequence runs");
         self.memories.give_back(&mut newest.held);
         newest.restart();
         // Whoever has left is dropped in the next step.

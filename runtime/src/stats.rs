@@ -22,6 +22,8 @@ pub struct Stats {
     pub waiting: u64,
     /// Those of them that ran before and gave their memory back.
     pub preempted: u64,
+    /// Whether no steps are taken, see [`crate::EngineHandle::pause`].
+    pub is_paused: bool,
     /// The most requests that run at once.
     pub max_running_requests: u64,
     /// The most requests that wait when as many as possible run.

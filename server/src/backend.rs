@@ -1,6 +1,8 @@
 //! What the server needs of an engine.
 
-use runtime::{EngineHandle, FlushError, Flushed, Request, StartupReport, Stats, SubmitError};
+use runtime::{
+    EngineHandle, FlushError, Flushed, Pause, Request, StartupReport, Stats, SubmitError,
+};
 use std::time::Duration;
 
 /// An engine that takes requests from any thread. [`EngineHandle`] is the real one; tests have
@@ -26,6 +28,10 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// [`FlushError`] when the engine is busy or has stopped.
     fn flush_cache(&self) -> Result<Flushed, FlushError>;
+    /// Takes no more steps until [`Backend::resume`]; waits for the present one.
+    fn pause(&self, what: Pause);
+    /// Takes steps again.
+    fn resume(&self);
     /// Takes no further requests; what was accepted is finished.
     fn drain(&self);
     /// Waits until every accepted request has ended; `false` when `timeout` passes before.
@@ -65,6 +71,14 @@ impl Backend for EngineHandle {
 
     fn flush_cache(&self) -> Result<Flushed, FlushError> {
         self.flush_cache()
+    }
+
+    fn pause(&self, what: Pause) {
+        self.pause(what);
+    }
+
+    fn resume(&self) {
+        self.resume();
     }
 
     fn drain(&self) {

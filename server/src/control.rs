@@ -2,14 +2,16 @@
 
 use crate::{ApiError, app::AppState, error::GenerateError, fields::Fields};
 use axum::{
+    Json,
     extract::State,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use runtime::FlushError;
+use runtime::{FlushError, Pause};
+use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
 
-/// How long a flush waits for the engine's step to end.
+/// How long a flush or a pause waits for the engine's step to end.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `GET` and `POST /flush_cache`.
@@ -51,6 +53,53 @@ pub(crate) async fn abort_request(
         return Err(ApiError::field("rid", problem).into());
     }
     Ok(())
+}
+
+/// What `/pause_generation` and `/continue_generation` answer.
+#[derive(Serialize)]
+pub(crate) struct ControlBody {
+    status: &'static str,
+    message: &'static str,
+}
+
+/// What becomes of requests during a pause.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PauseMode {
+    #[default]
+    Abort,
+    InPlace,
+    Retract,
+}
+
+/// `POST /pause_generation`. Requests that come during the pause wait for its end.
+pub(crate) async fn pause_generation(
+    State(AppState(app)): State<AppState>,
+    fields: Result<Fields, ApiError>,
+) -> Result<Json<ControlBody>, GenerateError> {
+    let mode = fields?.get_or("mode", PauseMode::default())?;
+    let what = if matches!(mode, PauseMode::Retract) { Pause::Retract } else { Pause::InPlace };
+    let engine = Arc::clone(&app.engine);
+    let paused = tokio::task::spawn_blocking(move || engine.pause(what));
+    let paused = tokio::time::timeout(FLUSH_TIMEOUT, paused).await.map_err(|_| {
+        let seconds = FLUSH_TIMEOUT.as_secs();
+        ApiError::Unavailable(format!("the engine's step did not end within {seconds} seconds"))
+    })?;
+    paused.map_err(|e| ApiError::Failed(format!("pausing failed: {e}")))?;
+    if matches!(mode, PauseMode::Abort) {
+        app.requests.abort(None);
+    }
+    tracing::info!("generation is paused");
+    Ok(Json(ControlBody { status: "ok", message: "Generation paused successfully." }))
+}
+
+/// `POST /continue_generation`. No error when there was no pause.
+pub(crate) async fn continue_generation(
+    State(AppState(app)): State<AppState>,
+) -> Json<ControlBody> {
+    app.engine.resume();
+    tracing::info!("generation continues");
+    Json(ControlBody { status: "ok", message: "Generation continued successfully." })
 }
 
 /// `/start_profile` and `/stop_profile`.

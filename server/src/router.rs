@@ -5,7 +5,7 @@ use crate::{
     access::record,
     app::AppState,
     auth::require_key,
-    control::{abort_request, flush_cache, no_profile},
+    control::{abort_request, continue_generation, flush_cache, no_profile, pause_generation},
     cors,
     fields::{body_limit, body_timeout},
     generate::generate,
@@ -92,6 +92,8 @@ fn all() -> Routes {
         .get("/flush_cache", flush_cache)
         .post("/flush_cache", flush_cache)
         .post("/abort_request", abort_request)
+        .post("/pause_generation", pause_generation)
+        .post("/continue_generation", continue_generation)
         .get("/start_profile", no_profile)
         .post("/start_profile", no_profile)
         .get("/stop_profile", no_profile)

@@ -61,6 +61,11 @@ fn gauges(page: &mut Page, stats: &Stats) {
             stats.max_running_requests as f64,
         ),
         (
+            "precast:generation_paused",
+            "1 while no steps are taken because somebody asked for a pause.",
+            if stats.is_paused { 1.0 } else { 0.0 },
+        ),
+        (
             "precast:step_seconds",
             "Time of the last step of the engine.",
             stats.last_step.as_secs_f64(),

@@ -40,6 +40,43 @@ async fn a_body_that_is_no_object_is_refused() {
 }
 
 #[tokio::test]
+async fn json_that_is_deep_huge_or_no_text_is_refused() {
+    let (app, _) = saying("a");
+    let nested = |open: &str, close: &str, n: usize| open.repeat(n) + &close.repeat(n);
+    let bodies: Vec<(Vec<u8>, &str)> = vec![
+        (format!("{{\"prompt\": {}}}", nested("[", "]", 100_000)).into(), "recursion limit"),
+        (format!("{{\"x\": {}}}", nested("{\"a\":[", "]}", 50_000)).into(), "recursion limit"),
+        (nested("[", "", 1_000_000).into(), "the body must be a JSON object"),
+        (b"{\"prompt\": \"a\", \"max_tokens\": 1e999}".into(), "number out of range"),
+        (b"{\"prompt\": \"a\", \"max_tokens\": 99999999999999999999}".into(), "`max_tokens`"),
+        (b"{\"prompt\": \"a\", \"max_tokens\": 18446744073709551615}".into(), "`max_tokens`"),
+        (b"{\"prompt\": \"a\", \"temperature\": 1e308}".into(), "`temperature`"),
+        (b"{\"prompt\": \"a\", \"seed\": 1e20}".into(), "`seed`"),
+        (b"{\"prompt\": [4294967296]}".into(), "`prompt"),
+        (b"{\"prompt\": \"\xff\xfe\"}".into(), "the body must be a JSON object"),
+        (b"{\"prompt\": \"\xed\xa0\x80\"}".into(), "the body must be a JSON object"),
+        (b"{\"prompt\": \"\\ud800\"}".into(), "the body must be a JSON object"),
+        (b"\xef\xbb\xbf{\"prompt\": \"a\"}".into(), "the body must be a JSON object"),
+        (b"{\"prompt\": \"a\", \"stop\": \"\x01\"}".into(), "the body must be a JSON object"),
+    ];
+    for (body, why) in bodies {
+        let start = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
+        let request = Request::post("/v1/completions").body(Body::from(body)).unwrap();
+        let answer = send(&app, request).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{start}: {}", answer.text);
+        assert!(answer.text.contains(why), "{start}: {}", answer.text);
+        assert!(answer.text.len() < 1000, "{start}: {} bytes", answer.text.len());
+    }
+    // The same depth where any value may stand.
+    let deep = |n: usize| nested("[", "]", n);
+    for (n, status) in [(100, StatusCode::OK), (1000, StatusCode::BAD_REQUEST)] {
+        let body = format!("{{\"prompt\": \"a\", \"metadata\": {}}}", deep(n));
+        let request = Request::post("/v1/completions").body(Body::from(body)).unwrap();
+        assert_eq!(send(&app, request).await.status, status, "{n}");
+    }
+}
+
+#[tokio::test]
 async fn a_prompt_must_fit() {
     let (app, engine) = saying("a");
     for (prompt, text) in [

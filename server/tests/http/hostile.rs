@@ -11,7 +11,7 @@ use runtime::{
 };
 use serde_json::{Value, json};
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     num::NonZeroUsize,
     sync::Arc,
@@ -222,6 +222,96 @@ fn a_head_or_a_body_that_does_not_come_is_given_up() {
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert!(answer.contains("did not arrive in time"), "{answer}");
     live.stop();
+    live.end().unwrap();
+}
+
+/// Each byte comes in time, the head as a whole does not.
+#[test]
+fn a_head_that_trickles_is_given_up() {
+    let options =
+        ServerOptions { header_timeout: Duration::from_millis(400), ..ServerOptions::default() };
+    let live = Live::start(&fake(), options);
+    let mut stream = TcpStream::connect(live.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    stream.write_all(b"GET /ping HTTP/1.1\r\nhost: x\r\n").unwrap();
+    let before = Instant::now();
+    let is_closed = loop {
+        // What is written to a closed connection is lost or fails; reading tells the end.
+        let written = stream.write_all(b"x-a: b\r\n");
+        match stream.read(&mut [0; 512]) {
+            Ok(0) => break true,
+            Ok(_) => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(_) => break true,
+        }
+        if written.is_err() || before.elapsed() > PATIENCE {
+            break written.is_err();
+        }
+    };
+    assert!(is_closed, "it was still open after {:?}", before.elapsed());
+    assert!(before.elapsed() >= Duration::from_millis(300));
+    assert_eq!(live.status("/ping"), "200");
+    live.stop();
+    live.end().unwrap();
+}
+
+fn control(live: &Live, path: &str, body: Value) {
+    let answer = read(http(live.address, "POST", path, &body));
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"ok\""), "{answer}");
+}
+
+#[test]
+fn generation_pauses_and_goes_on() {
+    let slow = FakeModel { replay_time: Duration::from_millis(5), ..fake() };
+    let live = Live::start(&slow, ServerOptions::default());
+    let expected = json!(slow.greedy(&ids("Hi"), 60));
+    for (mode, running, waiting) in [("in_place", 1, 0), ("retract", 0, 1)] {
+        let before = live.engine.stats();
+        let client = live.post(&generate(60, false));
+        wait_until("it runs", || {
+            live.engine.stats().generation_tokens_total > before.generation_tokens_total + 3
+        });
+        control(&live, "/pause_generation", json!({"mode": mode}));
+        let paused = live.engine.stats();
+        assert!(paused.is_paused);
+        assert_eq!((paused.running, paused.waiting), (running, waiting), "{mode}");
+        let other = live.post(&generate(3, false));
+        wait_until("the other waits", || live.engine.stats().waiting == waiting + 1);
+        std::thread::sleep(Duration::from_millis(100));
+        let later = live.engine.stats();
+        assert_eq!(later.generation_tokens_total, paused.generation_tokens_total);
+        assert_eq!(live.status("/health"), "200");
+        let flushed = live.status("/flush_cache");
+        assert_eq!(flushed, if running == 0 { "200" } else { "400" });
+        control(&live, "/continue_generation", json!({}));
+        let body = read(client);
+        let answer: Value = serde_json::from_str(body.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        assert_eq!(answer["output_ids"], expected, "{mode}");
+        assert_eq!(answer["meta_info"]["total_retractions"], waiting, "{mode}");
+        assert!(read(other).starts_with("HTTP/1.1 200"));
+        assert!(!live.engine.stats().is_paused);
+    }
+    live.stop();
+    live.end().unwrap();
+}
+
+#[test]
+fn a_pause_may_end_what_runs_and_never_keeps_the_server() {
+    let slow = FakeModel { replay_time: Duration::from_millis(5), ..fake() };
+    let live = Live::start(&slow, ServerOptions::default());
+    let client = live.post(&generate(100, false));
+    wait_until("it runs", || live.engine.stats().generation_tokens_total > 3);
+    control(&live, "/pause_generation", json!({}));
+    let ended = read(client);
+    assert!(ended.contains("\"type\":\"abort\""), "{ended}");
+    wait_until("it is gone", || live.engine.stats().running == 0);
+    let wrong = read(http(live.address, "POST", "/pause_generation", &json!({"mode": "softly"})));
+    assert!(wrong.starts_with("HTTP/1.1 400") && wrong.contains("`mode`"), "{wrong}");
+    let waiting = live.post(&generate(4, false));
+    wait_until("it waits", || live.engine.stats().waiting == 1);
+    // What waits is answered before the server ends.
+    live.stop();
+    assert!(read(waiting).starts_with("HTTP/1.1 200"));
     live.end().unwrap();
 }
 

@@ -3,8 +3,8 @@
 use artifact::Phase;
 use precast_server::Backend;
 use runtime::{
-    BucketStats, Finish, FlushError, Flushed, LogprobOptions, Request, Sampling, StartupReport,
-    Stats, StepTimes, SubmitError, TokenEvent, TokenLogprob,
+    BucketStats, Finish, FlushError, Flushed, LogprobOptions, Pause, Request, Sampling,
+    StartupReport, Stats, StepTimes, SubmitError, TokenEvent, TokenLogprob,
 };
 use std::{
     sync::{
@@ -201,6 +201,10 @@ impl Backend for Scripted {
             requests => Err(FlushError::Busy { requests }),
         }
     }
+
+    fn pause(&self, _what: Pause) {}
+
+    fn resume(&self) {}
 
     fn drain(&self) {
         self.draining.store(true, SeqCst);
