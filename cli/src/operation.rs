@@ -25,6 +25,10 @@ pub struct OperationArgs {
     /// How long running requests may take to finish after a signal to stop, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub drain_timeout: u64,
+    /// How long a connection may take to send the head of a request, and how long it may be idle between
+    /// two, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    pub header_timeout: NonZeroU64,
     /// How long a connection may make no progress while it sends a body or is to take an answer, in
     /// seconds.
     #[arg(long, value_name = "SECONDS", default_value = "60")]
@@ -32,6 +36,9 @@ pub struct OperationArgs {
     /// How long a step of the engine may take before its requests fail, in seconds; 0 waits for ever.
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds)]
     pub watchdog_timeout: f64,
+    /// OpenTelemetry collector that gets traces of requests by OTLP over HTTP: HOST:PORT, or a URL.
+    #[arg(long, value_name = "URL", value_parser = server::otlp_traces_url)]
+    pub otlp_traces_endpoint: Option<String>,
     /// Which requests get a line in the log when they end.
     #[arg(
         long,
@@ -71,8 +78,10 @@ impl OperationArgs {
             max_body_bytes: self.max_body_bytes.get(),
             max_connections: self.max_connections,
             drain_timeout: Duration::from_secs(self.drain_timeout),
+            header_timeout: Duration::from_secs(self.header_timeout.get()),
             stall_timeout: Duration::from_secs(self.stall_timeout.get()),
             watchdog_timeout: Some(watchdog).filter(|timeout| !timeout.is_zero()),
+            otlp_traces_url: self.otlp_traces_endpoint.clone(),
             log_requests: match self.log_requests {
                 LogRequests::None => server::LogRequests::None,
                 LogRequests::Errors => server::LogRequests::Errors,
@@ -108,20 +117,28 @@ mod tests {
     #[test]
     fn flags_reach_the_server() {
         let line = "--cors-allow-origin http://a --cors-allow-origin http://b --drain-timeout 5 \
-                    --watchdog-timeout 0.5 --max-connections 7 --log-requests errors --api-key k";
+                    --watchdog-timeout 0.5 --max-connections 7 --log-requests errors --api-key k --header-timeout 9";
         let options = options(line).unwrap();
         assert_eq!(options.cors_allow_origins, ["http://a", "http://b"]);
         assert_eq!(options.drain_timeout, Duration::from_secs(5));
         assert_eq!(options.watchdog_timeout, Some(Duration::from_millis(500)));
         assert_eq!(options.max_connections.get(), 7);
+        assert_eq!(options.header_timeout, Duration::from_secs(9));
         assert_eq!(options.log_requests, server::LogRequests::Errors);
         assert_eq!(options.api_key.as_deref(), Some("k"));
+        let url = self::options("--otlp-traces-endpoint otel:99").unwrap();
+        assert_eq!(url.otlp_traces_url.as_deref(), Some("http://otel:99/v1/traces"));
     }
 
     #[test]
     fn the_watchdog_can_be_off_and_not_negative() {
         assert_eq!(options("--watchdog-timeout 0").unwrap().watchdog_timeout, None);
-        for wrong in ["--watchdog-timeout=-1", "--watchdog-timeout x", "--max-connections 0"] {
+        for wrong in [
+            "--watchdog-timeout=-1",
+            "--watchdog-timeout x",
+            "--max-connections 0",
+            "--otlp-traces-endpoint https://x",
+        ] {
             assert!(options(wrong).is_err(), "{wrong}");
         }
         let all = options("--log-requests --drain-timeout 1").unwrap().log_requests;

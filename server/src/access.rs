@@ -4,6 +4,7 @@ use crate::{
     app::AppState,
     generation::{Counts, End},
     options::LogRequests,
+    traces::Trace,
 };
 use axum::{
     extract::{MatchedPath, Request, State},
@@ -22,7 +23,7 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 const MAX_ID_BYTES: usize = 128;
 /// The longest path in the log, in bytes.
 const MAX_PATH_BYTES: usize = 256;
-/// Paths that are asked for all the time. They are logged for debugging only.
+/// Paths that are asked for all the time. They are logged for debugging only, and not traced.
 const PROBES: [&str; 6] =
     ["/health", "/ready", "/health_generate", "/ping", "/metrics", "/get_load"];
 /// Status of a request whose client left before the answer began.
@@ -39,19 +40,22 @@ pub(crate) struct Record {
     path: String,
     started: Instant,
     level: LogRequests,
+    trace: Option<Trace>,
     facts: Mutex<Facts>,
 }
 
 /// What is found out on the way.
 #[derive(Default)]
-struct Facts {
-    status: Option<u16>,
-    counts: Option<Counts>,
+pub(crate) struct Facts {
+    pub(crate) status: Option<u16>,
+    pub(crate) counts: Option<Counts>,
+    /// From the beginning of the request until its choices waited for room.
+    pub(crate) arrived: Option<Duration>,
     /// The longest wait of a choice.
-    queued: Option<Duration>,
-    first_token: Option<Duration>,
-    finish: Option<&'static str>,
-    error: Option<String>,
+    pub(crate) queued: Option<Duration>,
+    pub(crate) first_token: Option<Duration>,
+    pub(crate) finish: Option<&'static str>,
+    pub(crate) error: Option<String>,
 }
 
 /// Names the request, answers it and sees to it that it is logged.
@@ -73,6 +77,9 @@ pub(crate) async fn record(
         path,
         started: Instant::now(),
         level: app.options.log_requests,
+        trace: Some(&request)
+            .filter(|r| !is_probe(r.uri().path()))
+            .and_then(|r| Trace::of(&app, r)),
         facts: Mutex::default(),
     });
     let mut response = CURRENT.scope(Arc::clone(&record), next.run(request)).await;
@@ -81,6 +88,10 @@ pub(crate) async fn record(
     record.change(|facts| facts.status = Some(status));
     response.headers_mut().insert(REQUEST_ID, id);
     response
+}
+
+fn is_probe(path: &str) -> bool {
+    PROBES.contains(&path)
 }
 
 /// The client's name of the request, if it is short and harmless.
@@ -96,6 +107,14 @@ impl Record {
     /// The request that this task answers.
     pub(crate) fn current() -> Option<Arc<Self>> {
         CURRENT.try_with(Arc::clone).ok()
+    }
+
+    /// Choices are submitted.
+    pub(crate) fn arrive(&self) {
+        let elapsed = self.started.elapsed();
+        self.change(|facts| {
+            facts.arrived.get_or_insert(elapsed);
+        });
     }
 
     /// A choice got room after it had waited for so long.
@@ -145,6 +164,10 @@ impl Drop for Record {
     fn drop(&mut self) {
         let facts = self.facts.get_mut().unwrap_or_else(PoisonError::into_inner);
         let status = facts.status.unwrap_or(CLIENT_LEFT);
+        if let Some(trace) = &self.trace {
+            let name = format!("{} {}", self.method, self.path);
+            trace.end(name, &self.id, facts, status, self.started.elapsed());
+        }
         let is_failure = status >= 500 || facts.finish == Some("error");
         let is_error = status >= 400 || facts.error.is_some();
         if self.level == LogRequests::None || (self.level == LogRequests::Errors && !is_error) {
@@ -176,8 +199,7 @@ impl Drop for Record {
                 )
             };
         }
-        let is_probe = PROBES.contains(&self.path.as_str());
-        match (is_failure, is_probe) {
+        match (is_failure, is_probe(&self.path)) {
             (true, false) => log!(warn),
             (false, false) => log!(info),
             (_, true) => log!(debug),

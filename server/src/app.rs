@@ -2,7 +2,7 @@
 
 use crate::{
     ApiError, Backend, Model, SamplingDefaults, ServerOptions, abort::Requests, grammar::Grammars,
-    metrics::Metrics, model::GenerationDefaults, parse::Formats, text::Tokenizer,
+    metrics::Metrics, model::GenerationDefaults, parse::Formats, text::Tokenizer, traces::Traces,
 };
 use runtime::RequestId;
 use std::{
@@ -28,6 +28,7 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     pub(crate) requests: Requests,
     pub(crate) grammars: Grammars,
+    pub(crate) traces: Traces,
     /// When the server started, in seconds since 1970.
     pub(crate) started_unix: u64,
     pub(crate) started: Instant,
@@ -50,6 +51,7 @@ impl AppState {
             model.info.vocab_size,
             model.info.eos_token_ids.clone(),
         );
+        let traces = Traces::new(options.otlp_traces_url.as_deref());
         Self(Arc::new(App {
             engine,
             model,
@@ -58,6 +60,7 @@ impl AppState {
             metrics: Metrics::default(),
             requests: Requests::default(),
             grammars,
+            traces,
             started_unix: unix_seconds(),
             started: Instant::now(),
             draining: AtomicBool::new(false),
@@ -90,6 +93,11 @@ impl App {
             hasher.finish()
         };
         format!("{:016x}{:016x}", half(0), half(1))
+    }
+
+    /// A name for a span that no other of its trace has: 16 hexadecimal digits.
+    pub(crate) fn span_name(&self) -> String {
+        self.unique_name()[..16].to_owned()
     }
 
     /// The most tokens of prompt and answer together.

@@ -158,6 +158,10 @@ impl Generation {
             app.engine.submit(request)?;
         }
         let live = choices.len();
+        let record = Record::current();
+        if let Some(record) = &record {
+            record.arrive();
+        }
         Ok(Self {
             app: Arc::clone(app),
             events,
@@ -166,7 +170,7 @@ impl Generation {
             ready: VecDeque::new(),
             live,
             arrival,
-            record: Record::current(),
+            record,
             _registration: registration,
         })
     }

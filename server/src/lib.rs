@@ -36,6 +36,7 @@ mod sink;
 mod sse;
 mod text;
 mod tokenize;
+mod traces;
 mod watchdog;
 
 pub use app::AppState;
@@ -45,5 +46,6 @@ pub use options::{LogRequests, SamplingDefaults, ServerOptions};
 pub use parse::{ParserOption, ReasoningFormat, ToolFormat, UnknownParser};
 pub use router::{Route, router, routes};
 pub use serve::{ServeError, listen, serve, serve_blocking, serve_until};
+pub use traces::otlp_traces_url;
 
 pub(crate) use error::ApiError;

@@ -126,6 +126,8 @@ fn expose(app: &App) -> Vec<u8> {
     grammar::expose(&mut page, &app.grammars.mask_times);
     engine::expose_startup(&mut page, &app.engine.startup());
     process::expose(&mut page);
+    let dropped = app.traces.dropped();
+    page.counter("precast:trace_spans_dropped_total", "Spans that no collector took.", dropped);
     for histogram in [&own.first_token, &own.token_gap, &own.request, &own.queue] {
         page.add(histogram.clone());
     }

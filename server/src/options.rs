@@ -66,6 +66,8 @@ pub struct ServerOptions {
     /// How long a step of the engine may take before the server says that it is stuck; `None` waits
     /// for ever.
     pub watchdog_timeout: Option<Duration>,
+    /// Where traces of requests are sent, as [`crate::otlp_traces_url`] spells it.
+    pub otlp_traces_url: Option<String>,
     /// Which requests get a line in the log.
     pub log_requests: LogRequests,
     /// Threads that serve connections.
@@ -91,6 +93,7 @@ impl Default for ServerOptions {
             stall_timeout: Duration::from_secs(60),
             max_unread_bytes: 4 << 20,
             watchdog_timeout: Some(Duration::from_secs(300)),
+            otlp_traces_url: None,
             log_requests: LogRequests::All,
             worker_threads: NonZeroUsize::MIN,
         }

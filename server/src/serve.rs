@@ -155,6 +155,9 @@ pub async fn serve_until(
     if let Some(watchdog) = watchdog {
         watchdog.abort();
     }
+    let flushed = tokio::task::spawn_blocking(move || state.0.traces.flush(CLOSE_TIMEOUT));
+    // What is not sent now is lost; it was bounded in time.
+    let _ = flushed.await;
     tracing::info!("stopped");
     failure.map_or(Ok(()), |why| Err(ServeError::Engine(why)))
 }

@@ -18,3 +18,4 @@ mod scripted;
 mod structured;
 mod support;
 mod tools;
+mod traces;
