@@ -389,7 +389,12 @@ pub(super) const SERVER: &[Flag] = &[
     spare(&["--decode-log-interval"], One, METRICS),
     spare(&["--enable-request-time-stats-logging"], Switch, METRICS),
     spare(&["--enable-trace"], Switch, "traces are on when --otlp-traces-endpoint is given"),
-    same(&["--otlp-traces-endpoint"], One, "--otlp-traces-endpoint", ""),
+    same(
+        &["--otlp-traces-endpoint"],
+        One,
+        "--otlp-traces-endpoint",
+        "HTTP is spoken, not gRPC: give the collector's port for it, usually 4318",
+    ),
     dead(&["--disable-flashinfer"], Switch, "0.5 has no such switch any more"),
 ];
 

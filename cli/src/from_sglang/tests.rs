@@ -118,6 +118,8 @@ fn what_is_per_rank_is_divided() {
     assert_eq!(values(&compile, "--graph-bs"), ["6", "8", "40"]);
     assert_eq!(values(&compile, "--prefill-chunks"), ["16", "64", "256", "1024", "4096", "8192"]);
     assert!(serve.starts_with("serve artifacts/x "), "{serve}");
+    assert_eq!(values(&serve, "--chunked-prefill-size"), ["8192"]);
+    check_parses(&t);
     let list = &note(&t, "--cuda-graph-bs").note;
     for part in ["SGLang drops 6, no", "40 can never fill with 36", "compile adds 36"] {
         assert!(list.contains(part), "{part}: {list}");
@@ -148,15 +150,13 @@ fn values_decide_what_is_said() {
     assert_eq!(verdict("--dtype bfloat1", "--dtype"), Verdict::Unknown);
     assert_eq!(verdict("--quantization modelslim", "--quantization"), Verdict::NotNeeded);
     assert_eq!(verdict("--chunked-prefill-size -1", "--chunked-prefill-size"), Verdict::NotNeeded);
+    assert_eq!(verdict("--chunked-prefill-size 100", "--chunked-prefill-size"), Verdict::TakenOver);
     assert_eq!(
         verdict("--speculative-num-steps 3", "--speculative-num-steps"),
         Verdict::IgnoredBySglang
     );
     assert_eq!(verdict("--port 99999", "--port"), Verdict::NotSupportedYet);
-    assert_eq!(
-        verdict("--watchdog-time 9", "--watchdog-timeout") == Verdict::TakenOver,
-        super::ours::command_of("--watchdog-timeout").is_some()
-    );
+    assert_eq!(verdict("--watchdog-time 9", "--watchdog-timeout"), Verdict::TakenOver);
     assert_eq!(verdict("--base-gpu-id 4", "--base-gpu-id"), Verdict::NotNeeded);
     assert_eq!(verdict("--device npu --base-gpu-id 4", "--base-gpu-id"), Verdict::TakenOver);
     assert_eq!(verdict("--max_running_requests 4", "--max_running_requests"), Verdict::Unknown);
@@ -166,13 +166,12 @@ fn values_decide_what_is_said() {
     assert_eq!(values(&commands(&padded)[0], "--graph-bs"), ["1", "2", "3"]);
 }
 
-/// What the tables send a flag to is a flag of ours, but for those that are still to come.
+/// What the tables send a flag to is a flag of ours.
 #[test]
 fn our_flags_exist() {
     for flag in SERVER.iter().filter(|f| f.verdict == Verdict::TakenOver) {
         let ours = flag.ours.split(' ').next().unwrap();
-        let pending = flag.how == super::table::How::Same;
-        assert!(pending || super::ours::command_of(ours).is_some(), "{ours}");
+        assert!(super::ours::command_of(ours).is_some(), "{ours}");
     }
     for flag in SERVER.iter().chain(ROUTER) {
         assert_eq!(flag.verdict == Verdict::TakenOver, !flag.ours.is_empty(), "{flag:?}");

@@ -340,15 +340,16 @@ impl Translator<'_> {
         );
     }
 
-    /// Adds `--prefill-chunks` for a chunk length.
+    /// Adds `--prefill-chunks` and `--chunked-prefill-size` for a chunk length.
     fn chunks(&mut self) {
         let name = "--chunked-prefill-size";
-        let ours = Some("compile --prefill-chunks");
+        let ours = Some("compile --prefill-chunks, serve --chunked-prefill-size");
         match self.number(name) {
             None => {
                 if let Some(word) = self.value(name).cloned() {
                     self.compile_flag("--prefill-chunks", [16, 64, 256].map(number_word));
-                    self.compile.push(word);
+                    self.compile.push(word.clone());
+                    self.serve_flag(name, [word]);
                 }
             }
             Some(-1) => {
@@ -362,6 +363,7 @@ impl Translator<'_> {
                 let shorter = std::iter::successors(Some(16), |n| Some(n * 4));
                 let lengths = shorter.take_while(|&n| n < longest).chain([longest]);
                 self.compile_flag("--prefill-chunks", lengths.map(number_word));
+                self.serve_flag(name, [number_word(longest)]);
                 let mut note =
                     "the longest chunk; shorter ones are for the ends of prompts".to_owned();
                 if ranks > 1 {
