@@ -169,7 +169,8 @@ impl Bench {
     /// Seconds that `least` takes at the limits of the machine, probed now.
     fn limit(&self, engine: &Engine<HostDevice>, least: &Work) -> anyhow::Result<f64> {
         let threads = self.args.threads as usize;
-        let peak = best_peak(engine.device_name().contains("amx"), threads)?;
+        let peak =
+            best_peak(self.weights != "bf16", engine.device_name().contains("amx"), threads)?;
         Ok(least.seconds(read_bandwidth(threads), peak))
     }
 }
@@ -182,12 +183,16 @@ fn compile(model: &Path, out: &Path, words: &str) -> anyhow::Result<()> {
     cli::compile(&args)?.context("compiled").map(|_| ())
 }
 
-/// The best rate of multiply-accumulates on bf16 values: in matrix tiles, or in vectors alone.
-fn best_peak(tiles: bool, threads: usize) -> anyhow::Result<f64> {
-    Peak::ALL
-        .into_iter()
-        .filter(|p| tiles || *p != Peak::AmxBf16)
-        .filter_map(|p| peak_flops(p, threads))
-        .reduce(f64::max)
-        .context("a vector unit")
+/// The best rate of multiply-accumulates on values of the products: `integers`, where that is probed, or
+/// bf16, in matrix tiles or in vectors alone.
+fn best_peak(integers: bool, tiles: bool, threads: usize) -> anyhow::Result<f64> {
+    let best = |integers: bool| {
+        Peak::ALL
+            .into_iter()
+            .filter(|p| p.name().starts_with("int8") == integers)
+            .filter(|p| tiles || *p != Peak::AmxBf16)
+            .filter_map(|p| peak_flops(p, threads))
+            .reduce(f64::max)
+    };
+    integers.then(|| best(true)).flatten().or_else(|| best(false)).context("a vector unit")
 }
