@@ -9,6 +9,12 @@ use std::{fmt, str::FromStr};
 pub enum InstructionSet {
     /// The architecture's baseline; any CPU.
     Portable,
+    /// NEON of 64-bit Arm.
+    Neon,
+    /// The same with dot products of signed bytes (`dotprod`).
+    NeonDot,
+    /// The same with dot products of bf16 and of unsigned by signed bytes (`bf16`, `i8mm`).
+    NeonBf16,
     /// AVX2 and FMA.
     Avx2,
     /// AVX-512 F, BW, DQ, VL; bf16 is widened and multiplied in `f32`.
@@ -21,8 +27,11 @@ pub enum InstructionSet {
 
 impl InstructionSet {
     /// All of them, the plainest first.
-    pub const ALL: [InstructionSet; 5] = [
+    pub const ALL: [InstructionSet; 8] = [
         InstructionSet::Portable,
+        InstructionSet::Neon,
+        InstructionSet::NeonDot,
+        InstructionSet::NeonBf16,
         InstructionSet::Avx2,
         InstructionSet::Avx512,
         InstructionSet::Avx512Bf16,
@@ -33,6 +42,9 @@ impl InstructionSet {
     pub const fn name(self) -> &'static str {
         match self {
             InstructionSet::Portable => "portable",
+            InstructionSet::Neon => "neon",
+            InstructionSet::NeonDot => "neondot",
+            InstructionSet::NeonBf16 => "neonbf16",
             InstructionSet::Avx2 => "avx2",
             InstructionSet::Avx512 => "avx512",
             InstructionSet::Avx512Bf16 => "avx512bf16",
@@ -69,6 +81,7 @@ impl InstructionSet {
             && is_x86_feature_detected!("avx512vl");
         match self {
             InstructionSet::Portable => true,
+            InstructionSet::Neon | InstructionSet::NeonDot | InstructionSet::NeonBf16 => false,
             InstructionSet::Avx2 => avx2,
             InstructionSet::Avx512 => avx512,
             InstructionSet::Avx512Bf16 => {
@@ -81,7 +94,21 @@ impl InstructionSet {
         }
     }
 
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    fn is_here(self) -> bool {
+        use std::arch::is_aarch64_feature_detected;
+        let dot = is_aarch64_feature_detected!("dotprod");
+        match self {
+            InstructionSet::Portable | InstructionSet::Neon => true,
+            InstructionSet::NeonDot => dot,
+            InstructionSet::NeonBf16 => {
+                dot && is_aarch64_feature_detected!("bf16") && is_aarch64_feature_detected!("i8mm")
+            }
+            _ => false,
+        }
+    }
+
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fn is_here(self) -> bool {
         self == InstructionSet::Portable
     }
@@ -106,7 +133,10 @@ impl fmt::Display for InstructionSet {
 
 /// A name that is no instruction set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an instruction set; use portable, avx2, avx512, avx512bf16 or avx512amx")]
+#[error(
+    "`{0}` is not an instruction set; use portable, avx2, avx512, avx512bf16 or avx512amx, on 64-bit \
+     Arm portable, neon, neondot or neonbf16"
+)]
 pub struct ParseInstructionSetError(String);
 
 impl FromStr for InstructionSet {

@@ -85,6 +85,7 @@ sources! {
     "src/kernels/simd/avx2.rs",
     "src/kernels/simd/avx512.rs",
     "src/kernels/simd/mod.rs",
+    "src/kernels/simd/neon.rs",
     "src/kernels/simd/portable.rs",
     "src/kernels/simd/tests.rs",
     "src/kernels/uses.rs",

@@ -4,6 +4,7 @@ use artifact::{BufferRef, Scalar, Space};
 use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet};
 use hal::{Device, MemoryRequest};
 use half::bf16;
+use proptest::prelude::ProptestConfig;
 use std::sync::{Arc, OnceLock};
 use tensor::{DType, MappedFile, layout::Panels};
 
@@ -18,6 +19,12 @@ pub(crate) fn no_weights() -> Arc<MappedFile> {
         file
     });
     Arc::clone(file)
+}
+
+/// So many cases, or as many as `PROPTEST_CASES` says.
+pub(crate) fn cases(usual: u32) -> ProptestConfig {
+    let said = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    ProptestConfig::with_cases(said.unwrap_or(usual))
 }
 
 /// A device with `threads` threads that share the machine with other tests.
@@ -167,7 +174,7 @@ pub(crate) fn gathered(values: &[f32], n: usize, stride: usize) -> Vec<f32> {
 
 /// Whether products of bf16 are those of pairs.
 pub(crate) fn multiplies_pairs(set: InstructionSet) -> bool {
-    matches!(set, InstructionSet::Avx512Bf16 | InstructionSet::Avx512Amx)
+    matches!(set, InstructionSet::Avx512Bf16 | InstructionSet::Avx512Amx | InstructionSet::NeonBf16)
 }
 
 /// A weight `[n,k]` in panels.

@@ -12,6 +12,8 @@ use super::bind::{Binder, Kernel, Run, compiled};
 use super::simd::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512, Avx512Bf16};
+#[cfg(target_arch = "aarch64")]
+use super::simd::{BYTE_DOTS, NO_DOTS, Neon, PAIR_DOTS};
 use crate::device::InstructionSet;
 
 type Bind = fn(InstructionSet, &mut Binder<'_>) -> Result<Box<dyn Run>, String>;
@@ -55,17 +57,21 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     TABLES.into_iter().flatten().map(|(name, _)| *name)
 }
 
-#[cfg(target_arch = "x86_64")]
 fn choose<K: Kernel>(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
     match set {
         InstructionSet::Portable => compiled::<K, Portable>(b),
+        #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx2 => compiled::<K, Avx2>(b),
+        #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx512 | InstructionSet::Avx512Amx => compiled::<K, Avx512>(b),
+        #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx512Bf16 => compiled::<K, Avx512Bf16>(b),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::Neon => compiled::<K, Neon<NO_DOTS>>(b),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::NeonDot => compiled::<K, Neon<BYTE_DOTS>>(b),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::NeonBf16 => compiled::<K, Neon<PAIR_DOTS>>(b),
+        other => Err(format!("there is no {other} on this architecture")),
     }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn choose<K: Kernel>(_: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
-    compiled::<K, Portable>(b)
 }

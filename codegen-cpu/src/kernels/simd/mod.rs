@@ -5,12 +5,16 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::{Avx512, Avx512Bf16};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::{BYTE_DOTS, NO_DOTS, Neon, PAIR_DOTS};
 pub(crate) use portable::Portable;
 
 use half::bf16;

@@ -74,8 +74,13 @@ fn every_instruction_set_agrees_with_plain_arrays() {
                 InstructionSet::Avx512 | InstructionSet::Avx512Amx => Avx512::enter(Agrees),
                 #[cfg(target_arch = "x86_64")]
                 InstructionSet::Avx512Bf16 => Avx512Bf16::enter(Agrees),
-                #[cfg(not(target_arch = "x86_64"))]
-                _ => unreachable!("only portable is available"),
+                #[cfg(target_arch = "aarch64")]
+                InstructionSet::Neon => Neon::<NO_DOTS>::enter(Agrees),
+                #[cfg(target_arch = "aarch64")]
+                InstructionSet::NeonDot => Neon::<BYTE_DOTS>::enter(Agrees),
+                #[cfg(target_arch = "aarch64")]
+                InstructionSet::NeonBf16 => Neon::<PAIR_DOTS>::enter(Agrees),
+                other => unreachable!("{other} is of another architecture"),
             }
         }
     }
