@@ -147,7 +147,7 @@ impl Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(cases(128))]
 
     #[test]
     fn rows_match_the_reference(case in case(), threads in 1..=3usize) {

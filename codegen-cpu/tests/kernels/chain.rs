@@ -58,7 +58,7 @@ fn record(device: &mut CpuDevice, at: &[BufferRef], s: &Shape, threads_meet: boo
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(cases(24))]
 
     #[test]
     fn a_chain_gives_the_bits_of_its_calls(

@@ -244,7 +244,7 @@ const SHAPES: &[(&str, usize, usize, Tail)] = &[
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(cases(4000))]
 
     /// A call that was bound writes into its own buffers alone, whatever sizes and data it has.
     #[test]

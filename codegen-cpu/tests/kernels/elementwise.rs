@@ -9,7 +9,7 @@ use tensor::DType;
 const FLOATS: [DType; 2] = [DType::F32, DType::BF16];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn casts_round_to_nearest_even(

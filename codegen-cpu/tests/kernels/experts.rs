@@ -64,7 +64,7 @@ fn spec() -> impl Strategy<Value = (RouteSpec, usize)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(cases(96))]
 
     /// Logits and biases are multiples of a 32nd, so that equal keys are common where only the
     /// index decides, and keys that are not equal are well apart.

@@ -62,7 +62,7 @@ impl Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(cases(48))]
 
     #[test]
     fn each_head_is_a_product(case in case(), threads in 1..=3usize) {

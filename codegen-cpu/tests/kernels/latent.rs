@@ -168,7 +168,7 @@ fn bits(v: &[f32]) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(cases(96))]
 
     #[test]
     fn rows_match_the_reference(case in case(), threads in 1..=3usize) {

@@ -100,7 +100,7 @@ fn fitted(case: Case, end: End, grouped: bool, fixed: bool) -> (Case, End, bool)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(240))]
+    #![proptest_config(cases(240))]
 
     #[test]
     fn an_end_has_the_bits_of_its_kernels(

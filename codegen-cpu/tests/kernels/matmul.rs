@@ -93,7 +93,7 @@ fn interleaved(gate: &[f32], up: &[f32], k: usize) -> Vec<f32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(cases(96))]
 
     #[test]
     fn products_match_the_reference(case in case(), threads in 1..=3usize, bias in any::<bool>()) {

@@ -14,7 +14,7 @@ use tensor::DType;
 const FLOATS: [DType; 2] = [DType::F32, DType::BF16];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(cases(48))]
 
     #[test]
     fn embeddings_come_from_any_layout(

@@ -24,7 +24,7 @@ fn check(got: &[f32], want: &[f64], n: usize, out: DType) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn rms_norm_matches_the_reference(

@@ -377,7 +377,7 @@ impl Data {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(160))]
+    #![proptest_config(cases(160))]
 
     #[test]
     fn coded_weights_match_the_reference(case in case(), threads in 1..=3usize, pad in 0..9usize) {

@@ -25,7 +25,7 @@ fn codes(bytes: &[u8]) -> Vec<i8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn rows_get_codes_and_scales(

@@ -193,7 +193,7 @@ fn wide(x: &[f32]) -> Vec<f64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn convolution_remembers_the_last_rows(

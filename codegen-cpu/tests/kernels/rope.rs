@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tensor::DType;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn tables_are_right_at_any_position(

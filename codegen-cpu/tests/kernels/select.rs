@@ -109,7 +109,7 @@ impl Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(cases(96))]
 
     #[test]
     fn the_best_places_are_chosen_in_any_company(case in case(), threads in 1..=4usize) {
