@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<()> {
         None => DType::BF16,
         Some(other) => anyhow::bail!("weights in {other}; use bf16, i8 or i4"),
     };
-    let peak = best_peak(Peak::ALL, device.threads());
+    let peak = best_peak(Peak::FLOATS, device.threads());
 
     let arena_bytes = 4 * MOST_ROWS * 151_936 + (32 << 20);
     let request = MemoryRequest {

@@ -49,7 +49,7 @@ const EXPERT_WIDTH: u64 = 2048;
 
 fn main() -> anyhow::Result<()> {
     let (mut device, bandwidth) = from_args()?;
-    let peak = best_peak(Peak::ALL, device.threads());
+    let peak = best_peak(Peak::FLOATS, device.threads());
 
     let state_bytes = COPIES * MOST_ROWS * LONGEST * (C + R) * 2;
     let maps_mib = (SIZES.maps() * 2).div_ceil(1 << 20) as usize;

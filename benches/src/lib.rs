@@ -5,7 +5,8 @@ pub mod checkpoint;
 pub mod config;
 pub mod device;
 pub mod forms;
-pub mod probe;
 pub mod released;
 pub mod timing;
 pub mod work;
+
+pub use codegen_cpu::probe;

@@ -443,9 +443,79 @@ pub struct InspectArgs {
     /// Print what quantising lost, the worst weight first.
     #[arg(long)]
     pub quantization: bool,
-    /// Print the manifest.
+    /// Print the manifest, or the profile, as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Where the time of a step goes.
+    #[command(flatten)]
+    pub profile: ProfileArgs,
+}
+
+/// How `inspect` profiles the steps of an artifact.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ProfileArgs {
+    /// Replay each batch size, prefill chunk and head on this host's processors and print for every
+    /// kind of kernel its time, bytes and operations, beside what the machine allows. With --plan
+    /// that plan alone.
+    #[arg(
+        long,
+        conflicts_with_all = ["ir", "why", "passes", "ops", "weights", "quantization"]
+    )]
+    pub profile: bool,
+    /// Profile only plans of so many rows: batch sizes of decode, tokens of a chunk.
+    #[arg(
+        long,
+        num_args = 1..,
+        value_name = "N",
+        requires = "profile",
+        conflicts_with = "plan",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub batch: Vec<u32>,
+    /// Tokens that each sequence has at the end of a profiled step [default: 512, or the longest
+    /// context].
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        requires = "profile",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub context: Option<u32>,
+    /// Timed replays of a profiled plan [default: 1.5 seconds, 5 to 50].
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "profile",
+        value_parser = clap::value_parser!(u32).range(1..=10_000).map(|n| n as usize)
+    )]
+    pub replays: Option<usize>,
+    /// Also list so many single launches of each profiled plan, the slowest first.
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "profile",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub slowest: usize,
+    /// Draw one replay of each profiled plan as a timeline over threads, as SVG.
+    #[arg(long, value_name = "FILE", requires = "profile")]
+    pub timeline: Option<PathBuf>,
+    /// Threads of a profile [default: one a core].
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "profile",
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
+    pub threads: Option<u32>,
+    /// Keep each thread of a profile on one processor.
+    #[arg(long, requires = "profile")]
+    pub pin_threads: bool,
+    /// Instruction set of a profile: portable, avx2, avx512, avx512bf16 or avx512amx [default: the
+    /// best].
+    #[arg(long, value_name = "NAME", requires = "profile")]
+    pub instruction_set: Option<String>,
 }
 
 /// Options of `selfcheck`.

@@ -1,8 +1,9 @@
 //! `inspect`: what is inside an artifact.
 
 use crate::{
+    Precast,
     args::InspectArgs,
-    graph_bs, program,
+    graph_bs, profile, program,
     report::{self, bytes_text},
 };
 use anyhow::Context;
@@ -12,8 +13,11 @@ use std::{
     io::{self, Write},
 };
 
-pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
+pub(crate) fn inspect(precast: &Precast, args: &InspectArgs) -> anyhow::Result<()> {
     let artifact = Artifact::open(&args.artifact)?;
+    if args.profile.profile {
+        return profile::profile(precast, &artifact, args);
+    }
     let manifest = artifact.manifest();
     let out = &mut io::stdout().lock();
     let text = |path: &str| -> anyhow::Result<String> {

@@ -20,6 +20,7 @@ mod matches;
 mod operation;
 mod opt;
 mod precast;
+mod profile;
 mod program;
 mod recorded;
 mod report;

@@ -97,7 +97,7 @@ impl Precast {
             Command::Serve(args) => serve::serve(self, &args),
             Command::Run(args) => serve::run(self, &args),
             Command::Generate(args) => generate::generate(self, &args),
-            Command::Inspect(args) => inspect::inspect(&args),
+            Command::Inspect(args) => inspect::inspect(self, &args),
             Command::Selfcheck(args) => selfcheck::selfcheck(self, &args),
             Command::Opt(args) => opt::opt(self, &args),
             Command::Doctor(args) => doctor::doctor(&args),

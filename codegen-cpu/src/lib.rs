@@ -2,6 +2,7 @@
 
 pub mod device;
 pub mod kernels;
+pub mod probe;
 pub mod target;
 
 pub use device::{CpuDevice, CpuOptions, InstructionSet};

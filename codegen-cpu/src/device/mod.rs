@@ -8,9 +8,11 @@ mod graph;
 mod instruction_set;
 mod memory;
 mod pool;
+mod timeline;
 
 pub use graph::CpuGraph;
 pub use instruction_set::{InstructionSet, ParseInstructionSetError};
+pub use timeline::{Span, Timeline};
 
 use crate::kernels::{self, Scratch, external::ExternalKernels};
 use affinity::Pinned;
@@ -112,6 +114,44 @@ impl CpuDevice {
         if bytes > self.scratch.bytes() {
             self.scratch = Mapping::new(bytes as u64, "scratch")?;
         }
+        Ok(())
+    }
+
+    /// Replays a graph and notes when each thread worked on each launch. It reads the clock three
+    /// times for each launch and thread, which a replay otherwise does not.
+    ///
+    /// # Errors
+    /// As [`Device::replay`].
+    pub fn replay_timed(&mut self, graph: &CpuGraph) -> Result<Timeline, DeviceError> {
+        let mut timeline = Timeline::new(graph.len(), self.threads());
+        self.run(graph, Some(&mut timeline))?;
+        Ok(timeline)
+    }
+
+    /// Replays a graph. A timeline has room for its launches and the threads of this device.
+    fn run(
+        &mut self,
+        graph: &CpuGraph,
+        timeline: Option<&mut Timeline>,
+    ) -> Result<(), DeviceError> {
+        if self.capture.is_some() {
+            return Err(DeviceError::Misuse("replay during a capture"));
+        }
+        if !self.memory.as_ref().is_some_and(|m| Arc::ptr_eq(m, &graph.memory)) {
+            return Err(DeviceError::Misuse("the graph was captured with other memory"));
+        }
+        let job = Job {
+            launches: &*graph.launches,
+            release: self.release_weights.then_some(&*graph.memory as *const Memory),
+            scratch: self.scratch.ptr(),
+            shared_bytes: graph.scratch.shared,
+            private_bytes: graph.scratch.private,
+            record: timeline.map(Timeline::record),
+        };
+        // SAFETY: the graph's calls were bound to this device's memory, which `graph` keeps alive;
+        // the scratch memory was made large enough when it was captured; `&mut self` keeps others
+        // from the memory until the threads are done, and the timeline is borrowed until then.
+        unsafe { self.pool.run(job) };
         Ok(())
     }
 
@@ -228,23 +268,6 @@ impl Device for CpuDevice {
     }
 
     fn replay(&mut self, graph: &CpuGraph) -> Result<(), DeviceError> {
-        if self.capture.is_some() {
-            return Err(DeviceError::Misuse("replay during a capture"));
-        }
-        if !self.memory.as_ref().is_some_and(|m| Arc::ptr_eq(m, &graph.memory)) {
-            return Err(DeviceError::Misuse("the graph was captured with other memory"));
-        }
-        let job = Job {
-            launches: &*graph.launches,
-            release: self.release_weights.then_some(&*graph.memory as *const Memory),
-            scratch: self.scratch.ptr(),
-            shared_bytes: graph.scratch.shared,
-            private_bytes: graph.scratch.private,
-        };
-        // SAFETY: the graph's calls were bound to this device's memory, which `graph` keeps alive;
-        // the scratch memory was made large enough when it was captured; `&mut self` keeps others
-        // from the memory until the threads are done.
-        unsafe { self.pool.run(job) };
-        Ok(())
+        self.run(graph, None)
     }
 }

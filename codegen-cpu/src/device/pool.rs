@@ -3,6 +3,7 @@
 use super::affinity::Pinned;
 use super::graph::{Chain, Launch, Work};
 use super::memory::Memory;
+use super::timeline::{Clock, Record, Untimed};
 use crate::kernels::{Barrier, Worker};
 use hal::DeviceError;
 use std::cell::UnsafeCell;
@@ -29,6 +30,8 @@ pub(super) struct Job {
     pub(super) shared_bytes: usize,
     /// Bytes of each thread's part.
     pub(super) private_bytes: usize,
+    /// Where times are noted, if they are.
+    pub(super) record: Option<Record>,
 }
 
 /// What the threads share.
@@ -115,7 +118,7 @@ impl Pool {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { walk(shared, job, 0) };
+        unsafe { take(shared, job, 0) };
     }
 }
 
@@ -142,7 +145,7 @@ fn work(shared: &Shared, index: usize) {
         // SAFETY: the new generation says that the job is written and stays until all are done.
         unsafe {
             let job = (*shared.job.get()).expect("written before its generation");
-            walk(shared, job, index);
+            take(shared, job, index);
         }
     }
 }
@@ -173,11 +176,25 @@ fn next_generation(shared: &Shared, index: usize, seen: usize) -> usize {
     }
 }
 
-/// Runs every launch's share of thread `index`, all threads in step.
+/// Does the part of thread `index` of a job.
 ///
 /// # Safety
 /// As [`Pool::run`]; every thread calls it.
-unsafe fn walk(shared: &Shared, job: Job, index: usize) {
+unsafe fn take(shared: &Shared, job: Job, index: usize) {
+    // SAFETY: the caller's promise, also for the record.
+    unsafe {
+        match job.record {
+            None => walk(shared, job, index, Untimed),
+            Some(record) => walk(shared, job, index, record.of_thread(index)),
+        }
+    }
+}
+
+/// Runs every launch's share of thread `index`, all threads in step.
+///
+/// # Safety
+/// As [`take`].
+unsafe fn walk(shared: &Shared, job: Job, index: usize, mut clock: impl Clock) {
     let _together = AbortOnPanic;
     let worker = Worker {
         index,
@@ -188,6 +205,7 @@ unsafe fn walk(shared: &Shared, job: Job, index: usize) {
     };
     // SAFETY: the caller's promise.
     for launch in unsafe { &*job.launches } {
+        clock.begin();
         // SAFETY: calls were bound to memory that is alive; scratch is as large as they asked for.
         unsafe {
             match &launch.work {
@@ -195,7 +213,9 @@ unsafe fn walk(shared: &Shared, job: Job, index: usize) {
                 Work::Chain(chain) => run_rows(chain, &worker),
             }
         }
+        clock.end();
         shared.barrier.wait();
+        clock.pass();
         if let (0, Some(memory)) = (index, job.release) {
             for &(offset, bytes) in &launch.weights {
                 // SAFETY: the caller's promise.

@@ -5,6 +5,7 @@ use artifact::{BufferRef, Scalar, Space};
 use codegen_cpu::{CpuDevice, CpuOptions, InstructionSet, kernels};
 use hal::{Device, DeviceError, MemoryRequest};
 use proptest::prelude::*;
+use std::time::Duration;
 use tensor::DType;
 
 const F: DType = DType::F32;
@@ -94,6 +95,50 @@ fn workers_wake_up_after_a_pause() {
     let mut out = vec![0; 512];
     device.read(at, &mut out).unwrap();
     assert_eq!(decode(F, &out), [2f32.powi(20); 128]);
+}
+
+/// Times are in the order in which things happen, and the results those of any replay.
+#[test]
+fn a_timed_replay_computes_the_same_and_notes_every_launch() {
+    for threads in [1, 2, 3] {
+        let mut device = loaded(threads, 4096);
+        let at = BufferRef { space: Space::Arena, offset: 0, bytes: 512 };
+        device.begin_capture().unwrap();
+        let (args, sizes) = ([at; 3], ints([2, 64, 64, 64, 64]));
+        let add = hal::Launch::new("add_f32", &args, &sizes);
+        for _ in 0..5 {
+            device.launch(&add).unwrap();
+        }
+        let graph = device.end_capture().unwrap();
+        device.write(at, &encode(F, &[1.0; 128]));
+        for replay in 1..=3 {
+            let timeline = device.replay_timed(&graph).unwrap();
+            assert_eq!((timeline.launches(), timeline.threads()), (5, threads));
+            let mut before = vec![Duration::ZERO; threads];
+            for launch in 0..5 {
+                let spans: Vec<_> = timeline.launch(launch).collect();
+                assert_eq!(spans.len(), threads);
+                let done = spans.iter().map(|s| s.ended).max().unwrap();
+                for (span, before) in spans.iter().zip(&mut before) {
+                    assert!(*before <= span.began && span.began <= span.ended, "{timeline:?}");
+                    assert!(done <= span.passed && Duration::ZERO < span.passed, "{timeline:?}");
+                    *before = span.passed;
+                }
+            }
+            let mut out = vec![0; 512];
+            device.read(at, &mut out).unwrap();
+            assert_eq!(decode(F, &out), [2f32.powi(5 * replay); 128]);
+        }
+    }
+}
+
+#[test]
+fn a_timeline_of_nothing_is_empty() {
+    let mut device = loaded(2, 4096);
+    device.begin_capture().unwrap();
+    let graph = device.end_capture().unwrap();
+    let timeline = device.replay_timed(&graph).unwrap();
+    assert_eq!((timeline.launches(), timeline.threads()), (0, 2));
 }
 
 fn why(device: &mut CpuDevice, kernel: &str, args: &[BufferRef], scalars: &[Scalar]) -> String {

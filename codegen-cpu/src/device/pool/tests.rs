@@ -43,6 +43,7 @@ fn replay(pool: &mut Pool, launches: &[Launch]) {
         scratch: std::ptr::null_mut(),
         shared_bytes: 0,
         private_bytes: 0,
+        record: None,
     };
     // SAFETY: the launches live, and use no memory that a job brings.
     unsafe { pool.run(job) };

@@ -1,0 +1,178 @@
+//! What the machine can do at most: bytes read per second, multiply-adds per second. Profiles and
+//! benchmarks state their results as shares of these, measured in the same run.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Memory that a bandwidth probe reads: far more than caches hold.
+const PROBE_BYTES: usize = 1 << 30;
+const REPEATS: usize = 5;
+
+/// An instruction whose rate bounds matrix kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peak {
+    /// Fused multiply-add of `f32` in the widest vectors there are.
+    F32MultiplyAdd,
+    /// `vdpbf16ps`.
+    Bf16DotProduct,
+    /// `vpdpbusd`.
+    Int8DotProduct,
+    /// `tdpbf16ps`, where the system lets the process use AMX.
+    AmxBf16,
+}
+
+impl Peak {
+    /// All of them.
+    pub const ALL: [Peak; 4] =
+        [Peak::F32MultiplyAdd, Peak::Bf16DotProduct, Peak::Int8DotProduct, Peak::AmxBf16];
+
+    /// Those of floating-point numbers.
+    pub const FLOATS: [Peak; 3] = [Peak::F32MultiplyAdd, Peak::Bf16DotProduct, Peak::AmxBf16];
+
+    /// For reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Peak::F32MultiplyAdd => "f32 multiply-add",
+            Peak::Bf16DotProduct => "bf16 dot product",
+            Peak::Int8DotProduct => "int8 dot product",
+            Peak::AmxBf16 => "bf16 AMX tiles",
+        }
+    }
+}
+
+/// The median of `times`.
+///
+/// # Panics
+/// When it is empty.
+pub fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// Memory to read, so much that caches do not matter.
+pub struct ReadProbe(Vec<u64>);
+
+impl ReadProbe {
+    /// Takes a gigabyte of memory and writes to all of it.
+    #[expect(clippy::new_without_default, reason = "a gigabyte is no default")]
+    pub fn new() -> Self {
+        Self(vec![1u64; PROBE_BYTES / size_of::<u64>()])
+    }
+
+    /// Gigabytes per second that `threads` threads read from memory together, each its own part.
+    pub fn bandwidth(&self, threads: usize) -> f64 {
+        let pass = || {
+            std::thread::scope(|scope| {
+                for part in self.0.chunks(self.0.len().div_ceil(threads)) {
+                    scope.spawn(|| {
+                        use_every_processor();
+                        black_box(sum(part))
+                    });
+                }
+            });
+        };
+        PROBE_BYTES as f64 / time(pass) / 1e9
+    }
+}
+
+/// What a new [`ReadProbe`] measures.
+pub fn read_bandwidth(threads: usize) -> f64 {
+    ReadProbe::new().bandwidth(threads)
+}
+
+/// Operations per second, in billions, that `threads` threads do in registers, a multiplication and
+/// an addition counted as two; `None` when this machine lacks the instruction.
+pub fn peak_flops(peak: Peak, threads: usize) -> Option<f64> {
+    let (kernel, flops) = kernel(peak)?;
+    let pass = || {
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    use_every_processor();
+                    kernel(ROUNDS);
+                });
+            }
+        });
+    };
+    Some(flops * (ROUNDS * threads) as f64 / time(pass) / 1e9)
+}
+
+/// Lets the calling thread run anywhere: it was started by one that an engine may keep on a single
+/// processor, and inherited that.
+fn use_every_processor() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: `cpu_set_t` is plain data for which zeros are the empty set; the call is given its
+    // size and a live pointer. Processors that do not exist are ignored, and so is a refusal, which
+    // leaves the thread where it was.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        for processor in 0..libc::CPU_SETSIZE as usize {
+            libc::CPU_SET(processor, &mut all);
+        }
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &all);
+    }
+}
+
+/// Rounds of a peak probe: some tens of milliseconds.
+const ROUNDS: usize = 4_000_000;
+
+/// Median seconds of a pass, after one to warm up.
+fn time(pass: impl Fn()) -> f64 {
+    pass();
+    let once = |_| {
+        let began = Instant::now();
+        pass();
+        began.elapsed().as_secs_f64()
+    };
+    median((0..REPEATS).map(once).collect())
+}
+
+/// A probe that runs so many rounds.
+type Probe = fn(usize);
+
+#[cfg(not(target_arch = "x86_64"))]
+fn sum(part: &[u64]) -> u64 {
+    part.iter().fold(0, |s, v| s.wrapping_add(*v))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn kernel(_: Peak) -> Option<(Probe, f64)> {
+    None
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
+#[cfg(target_arch = "x86_64")]
+use x86::{kernel, sum};
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::thread::{available_parallelism, spawn};
+
+    #[test]
+    fn threads_started_by_a_pinned_one_use_every_processor() {
+        let processors = available_parallelism().unwrap();
+        let pinned = spawn(move || {
+            // SAFETY: as in `use_every_processor`.
+            unsafe {
+                let mut one: libc::cpu_set_t = std::mem::zeroed();
+                let mut before: libc::cpu_set_t = std::mem::zeroed();
+                libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut before);
+                let usable = (0..libc::CPU_SETSIZE as usize)
+                    .find(|&processor| libc::CPU_ISSET(processor, &before))
+                    .unwrap();
+                libc::CPU_SET(usable, &mut one);
+                assert_eq!(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &one), 0);
+            }
+            assert_eq!(available_parallelism().unwrap().get(), 1);
+            spawn(|| {
+                use_every_processor();
+                available_parallelism().unwrap()
+            })
+            .join()
+            .unwrap()
+        });
+        assert!(pinned.join().unwrap() >= processors);
+    }
+}

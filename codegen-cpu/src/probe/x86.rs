@@ -1,0 +1,147 @@
+//! Probes of x86.
+
+use super::{Peak, Probe};
+use crate::InstructionSet;
+use std::arch::{asm, x86_64::*};
+use std::hint::black_box;
+
+/// Reads all of `part`.
+pub(super) fn sum(part: &[u64]) -> u64 {
+    if is_x86_feature_detected!("avx512f") {
+        // SAFETY: detected on the line above.
+        return unsafe { sum_avx512(part) };
+    }
+    part.iter().fold(0, |s, v| s.wrapping_add(*v))
+}
+
+/// A probe and the operations of one of its rounds.
+pub(super) fn kernel(peak: Peak) -> Option<(Probe, f64)> {
+    let avx512 = is_x86_feature_detected!("avx512f");
+    match peak {
+        Peak::F32MultiplyAdd if avx512 => {
+            // SAFETY: detected in the guard.
+            Some((|rounds| unsafe { fma_avx512(rounds) }, (CHAINS * 16 * 2) as f64))
+        }
+        Peak::F32MultiplyAdd if is_x86_feature_detected!("fma") => {
+            // SAFETY: detected in the guard.
+            Some((|rounds| unsafe { fma_avx2(rounds) }, (NARROW_CHAINS * 8 * 2) as f64))
+        }
+        Peak::Bf16DotProduct if avx512 && is_x86_feature_detected!("avx512bf16") => {
+            // SAFETY: detected in the guard.
+            Some((|rounds| unsafe { dot_avx512(rounds) }, (CHAINS * 16 * 4) as f64))
+        }
+        Peak::Int8DotProduct if avx512 && is_x86_feature_detected!("avx512vnni") => {
+            // SAFETY: detected in the guard.
+            Some((|rounds| unsafe { byte_dot_avx512(rounds) }, (CHAINS * 16 * 8) as f64))
+        }
+        Peak::AmxBf16 if InstructionSet::available().contains(&InstructionSet::Avx512Amx) => {
+            // SAFETY: the guard asked whether the machine has it and the system allows it.
+            Some((|rounds| unsafe { amx(rounds) }, (TILE_CHAINS * 16 * 16 * 32 * 2) as f64))
+        }
+        _ => None,
+    }
+}
+
+/// Independent sums: enough to hide the latency of either instruction.
+const CHAINS: usize = 24;
+const NARROW_CHAINS: usize = 12;
+const TILE_CHAINS: usize = 4;
+
+/// Tile configuration: 16 rows of 64 bytes for each of eight tiles.
+#[repr(C, align(64))]
+struct FullTiles([u8; 64]);
+
+#[target_feature(enable = "avx512f")]
+fn sum_avx512(part: &[u64]) -> u64 {
+    let mut sums = [_mm512_setzero_si512(); 8];
+    for chunk in part.chunks_exact(64) {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: eight vectors of eight elements are the chunk.
+            let v = unsafe { _mm512_loadu_si512(chunk.as_ptr().add(8 * i).cast()) };
+            *sum = _mm512_add_epi64(*sum, v);
+        }
+    }
+    let total = sums.into_iter().fold(_mm512_setzero_si512(), |a, b| _mm512_add_epi64(a, b));
+    _mm512_reduce_add_epi64(total) as u64
+}
+
+#[target_feature(enable = "avx512f")]
+fn fma_avx512(rounds: usize) {
+    let x = _mm512_set1_ps(black_box(0.5));
+    let mut sums = [x; CHAINS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_fmadd_ps(*sum, x, x);
+        }
+    }
+    black_box(sums);
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn dot_avx512(rounds: usize) {
+    let bits = _mm512_set1_epi32(black_box(0x3f00_3f00));
+    // SAFETY: the types differ in name only.
+    let x = unsafe { std::mem::transmute::<__m512i, __m512bh>(bits) };
+    let mut sums = [_mm512_setzero_ps(); CHAINS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbf16_ps(*sum, x, x);
+        }
+    }
+    black_box(sums);
+}
+
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn byte_dot_avx512(rounds: usize) {
+    let x = _mm512_set1_epi32(black_box(0x0101_0101));
+    let mut sums = [_mm512_setzero_si512(); CHAINS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, x, x);
+        }
+    }
+    black_box(sums);
+}
+
+/// # Safety
+/// The machine has AMX with bf16 and the process may use it.
+unsafe fn amx(rounds: usize) {
+    let mut config = FullTiles([0; 64]);
+    config.0[0] = 1;
+    for tile in 0..8 {
+        config.0[16 + 2 * tile] = 64;
+        config.0[48 + tile] = 16;
+    }
+    // SAFETY: the configuration is valid, the tiles are set before they are used and released
+    // after; the instructions are the caller's promise.
+    unsafe {
+        asm!(
+            "ldtilecfg [{config}]",
+            "2:",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "dec {rounds}",
+            "jnz 2b",
+            "tilerelease",
+            config = in(reg) &config,
+            rounds = inout(reg) rounds => _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        );
+    }
+}
+
+#[target_feature(enable = "avx2,fma")]
+fn fma_avx2(rounds: usize) {
+    let x = _mm256_set1_ps(black_box(0.5));
+    let mut sums = [x; NARROW_CHAINS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm256_fmadd_ps(*sum, x, x);
+        }
+    }
+    black_box(sums);
+}
