@@ -396,7 +396,8 @@ fn the_name_says_what_runs() {
 #[test]
 fn pinning_ends_with_the_device() {
     let before = std::thread::available_parallelism().unwrap();
-    let mut device = CpuDevice::new(CpuOptions::default()).unwrap();
+    let options = CpuOptions { pin: true, ..CpuOptions::default() };
+    let mut device = CpuDevice::new(options).unwrap();
     device
         .load(MemoryRequest {
             root: Default::default(),
@@ -417,7 +418,7 @@ fn a_second_device_of_a_thread_has_its_own_processors() {
         return;
     }
     let new = |threads| {
-        let options = CpuOptions { threads: Some(threads), ..CpuOptions::default() };
+        let options = CpuOptions { threads: Some(threads), pin: true, ..CpuOptions::default() };
         let mut device = CpuDevice::new(options).unwrap();
         let request = MemoryRequest {
             root: Default::default(),
