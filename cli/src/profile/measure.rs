@@ -42,14 +42,17 @@ pub(super) struct Measured {
     pub(super) typical: Timeline,
 }
 
-/// Replays a graph, `replays` times or as often as is useful.
+/// Replays a graph, `replays` times or as often as is useful. `feed` writes its inputs, whose memory
+/// a replay uses for other things after it has read them.
 pub(super) fn measure(
     device: &mut CpuDevice,
     graph: &CpuGraph,
+    feed: impl Fn(&mut CpuDevice),
     replays: Option<usize>,
 ) -> Result<Measured, DeviceError> {
     let mut once = Duration::ZERO;
     for _ in 0..WARM_UP {
+        feed(device);
         let began = Instant::now();
         device.replay(graph)?;
         once = began.elapsed();
@@ -59,9 +62,11 @@ pub(super) fn measure(
     let (mut plain, mut timelines) = (Vec::new(), Vec::new());
     // In turns, so that what the machine does meanwhile hits both.
     for _ in 0..replays {
+        feed(device);
         let began = Instant::now();
         device.replay(graph)?;
         plain.push(us(began.elapsed()));
+        feed(device);
         timelines.push(device.replay_timed(graph)?);
     }
     timelines.sort_by_key(end);

@@ -100,8 +100,8 @@ fn one(
 ) -> anyhow::Result<Bucket> {
     let met = experts_met(device, plan, feed, manifest)?;
     let graph = hal::capture(device, plan)?;
-    feed.write(device, manifest, plan);
-    let measured = measure(device, &graph, replays)?;
+    let write = |device: &mut CpuDevice| feed.write(device, manifest, plan);
+    let measured = measure(device, &graph, write, replays)?;
     let mut lines = Vec::new();
     for (steps, &times) in launches(plan).into_iter().zip(&measured.launches) {
         let calls = steps.map(|i| {
