@@ -27,6 +27,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use tensor::layout::Layout;
 
 /// How an engine is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +176,11 @@ impl<D: Device> Engine<D> {
         let mapped = Instant::now();
         let check_ms = if options.check_weights {
             artifact.check_weights(&weights)?;
+            // Of a table a step reads a few rows: what the check read of it need not stay.
+            let tables = manifest.weights.iter().filter(|w| w.layout == Layout::Nd);
+            for table in tables.filter(|w| w.dims.len() == 2) {
+                weights.release(table.offset as usize, table.bytes as usize);
+            }
             Some(ms_since(mapped))
         } else {
             None

@@ -185,7 +185,11 @@ unsafe fn take(shared: &Shared, job: Job, index: usize) {
     unsafe {
         match job.record {
             None => walk(shared, job, index, Untimed),
-            Some(record) => walk(shared, job, index, record.of_thread(index)),
+            Some(record) => {
+                walk(shared, job, index, record.of_thread(index));
+                // Each thread notes the last launch after its barrier, before anyone reads.
+                shared.barrier.wait();
+            }
         }
     }
 }
