@@ -65,8 +65,8 @@ impl Record {
     /// The part of one thread.
     ///
     /// # Safety
-    /// The timeline has so many threads and stays where it is; the clock is used for as many
-    /// launches as the timeline has.
+    /// The timeline has so many threads and stays until all of them have used their clocks; a clock
+    /// is used for as many launches as the timeline has.
     pub(super) unsafe fn of_thread(self, index: usize) -> impl Clock {
         Timed { start: self.start, span: self.spans.wrapping_add(index * self.launches) }
     }
@@ -74,6 +74,8 @@ impl Record {
 
 /// What a walk over launches notes: called in this order for each launch.
 pub(super) trait Clock {
+    /// Whether it notes anything.
+    const NOTES: bool;
     /// A share begins.
     fn begin(&mut self);
     /// The share is done.
@@ -86,6 +88,7 @@ pub(super) trait Clock {
 pub(super) struct Untimed;
 
 impl Clock for Untimed {
+    const NOTES: bool = false;
     #[inline(always)]
     fn begin(&mut self) {}
     #[inline(always)]
@@ -102,6 +105,7 @@ struct Timed {
 }
 
 impl Clock for Timed {
+    const NOTES: bool = true;
     fn begin(&mut self) {
         // SAFETY: the promise of `Record::of_thread`; no other thread has this part.
         unsafe { (*self.span).began = self.start.elapsed() };
