@@ -198,7 +198,7 @@ unsafe fn take(shared: &Shared, job: Job, index: usize) {
 ///
 /// # Safety
 /// As [`take`].
-unsafe fn walk<C: Clock>(shared: &Shared, job: Job, index: usize, mut clock: C) {
+unsafe fn walk(shared: &Shared, job: Job, index: usize, mut clock: impl Clock) {
     let _together = AbortOnPanic;
     let worker = Worker {
         index,
@@ -226,10 +226,6 @@ unsafe fn walk<C: Clock>(shared: &Shared, job: Job, index: usize, mut clock: C) 
                 unsafe { (*memory).release_weights(offset, bytes) };
             }
         }
-    }
-    if C::NOTES {
-        // The replay is over, and the record may go, when every thread has noted its last time.
-        shared.barrier.wait();
     }
 }
 

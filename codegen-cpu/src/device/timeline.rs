@@ -74,8 +74,6 @@ impl Record {
 
 /// What a walk over launches notes: called in this order for each launch.
 pub(super) trait Clock {
-    /// Whether it notes anything.
-    const NOTES: bool;
     /// A share begins.
     fn begin(&mut self);
     /// The share is done.
@@ -88,7 +86,6 @@ pub(super) trait Clock {
 pub(super) struct Untimed;
 
 impl Clock for Untimed {
-    const NOTES: bool = false;
     #[inline(always)]
     fn begin(&mut self) {}
     #[inline(always)]
@@ -105,7 +102,6 @@ struct Timed {
 }
 
 impl Clock for Timed {
-    const NOTES: bool = true;
     fn begin(&mut self) {
         // SAFETY: the promise of `Record::of_thread`; no other thread has this part.
         unsafe { (*self.span).began = self.start.elapsed() };
