@@ -34,12 +34,14 @@ pub(crate) fn read(mut stream: TcpStream) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signal_lets_running_requests_finish() {
+    /// Enough that they take longer than what else the test does, also on a busy machine.
+    const TOKENS: u32 = 200;
     let fake = FakeModel {
         vocab_size: 470,
         replay_time: Duration::from_millis(10),
         ..FakeModel::default()
     };
-    let expected = fake.greedy(&ids("Hi"), 60);
+    let expected = fake.greedy(&ids("Hi"), TOKENS as usize);
     let engine = fake_engine(&fake, EngineOptions::default());
     let options = ServerOptions { port: 0, ..ServerOptions::default() };
     let listener = listen(&options).await.unwrap();
@@ -53,7 +55,7 @@ async fn a_signal_lets_running_requests_finish() {
                 "sampling_params": {"temperature": 0, "max_new_tokens": max_new_tokens},
             })
         };
-        let mut running = http(address, "POST", "/generate", &generate(60));
+        let mut running = http(address, "POST", "/generate", &generate(TOKENS));
         let mut first = [0; 512];
         assert!(running.read(&mut first).unwrap() > 0);
         let gone = http(address, "POST", "/generate", &generate(100));
@@ -71,7 +73,7 @@ async fn a_signal_lets_running_requests_finish() {
     let last = text.lines().rfind(|line| line.starts_with("data: {")).unwrap();
     let last: Value = serde_json::from_str(&last["data: ".len()..]).unwrap();
     assert_eq!(last["output_ids"], json!(expected));
-    assert_eq!(last["meta_info"]["finish_reason"], json!({"type": "length", "length": 60}));
+    assert_eq!(last["meta_info"]["finish_reason"], json!({"type": "length", "length": TOKENS}));
     served.await.unwrap().unwrap();
     assert!(engine.is_stopped());
     assert_eq!(engine.stats().free_blocks, engine.stats().total_blocks);
