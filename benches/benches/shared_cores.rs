@@ -12,8 +12,9 @@ use cli::{EngineArgs, HostDevice, load_engine, parse};
 use precast_benches::{
     checkpoint::{Shape, write_random},
     probe::median,
+    timing::Ignore,
 };
-use runtime::{Engine, EngineOptions, Request, StepOutcome, TokenEvent, TokenSink};
+use runtime::{Engine, EngineOptions, Request, StepOutcome};
 use std::{
     hint::black_box,
     path::{Path, PathBuf},
@@ -33,17 +34,6 @@ const LIMIT: f64 = 2.5;
 const SETTLE: Duration = Duration::from_millis(100);
 /// Memory that a reader goes through: more than caches hold.
 const READ_BYTES: usize = 256 << 20;
-
-struct Ignore;
-
-impl TokenSink for Ignore {
-    fn push(&mut self, _: TokenEvent) -> bool {
-        true
-    }
-    fn is_open(&self) -> bool {
-        true
-    }
-}
 
 /// What else wants the processors.
 #[derive(Clone, Copy, PartialEq)]

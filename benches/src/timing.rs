@@ -13,7 +13,8 @@ pub fn options() -> EngineOptions {
     EngineOptions { prefix_cache: false, disable_mixed_chunk: true, ..EngineOptions::default() }
 }
 
-struct Ignore;
+/// Takes tokens and forgets them.
+pub struct Ignore;
 
 impl TokenSink for Ignore {
     fn push(&mut self, _: TokenEvent) -> bool {
