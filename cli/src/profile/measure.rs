@@ -159,3 +159,41 @@ fn part(plan: &Plan, steps: Range<usize>) -> Plan {
         ..plan.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use artifact::{BufferRef, Scalar, Space};
+    use codegen_cpu::CpuOptions;
+    use hal::{Launch, MemoryRequest};
+    use std::{cell::Cell, io::Write, sync::Arc};
+    use tensor::MappedFile;
+
+    /// A replay that writes over its input sees the input of every replay all the same.
+    #[test]
+    fn inputs_are_written_before_each_replay() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[0; 64]).unwrap();
+        let weights = Arc::new(MappedFile::open(file.path()).unwrap());
+        let options = CpuOptions { threads: Some(1), ..CpuOptions::default() };
+        let mut device = CpuDevice::new(options).unwrap();
+        let (root, arena_bytes) = (Default::default(), 4096);
+        device.load(MemoryRequest { root, weights, arena_bytes, state_bytes: 0 }).unwrap();
+
+        let at = BufferRef { space: Space::Arena, offset: 0, bytes: 64 };
+        let sizes = [1, 16, 16, 16, 16].map(Scalar::Int);
+        device.begin_capture().unwrap();
+        device.launch(&Launch::new("add_f32", &[at, at, at], &sizes)).unwrap();
+        let graph = device.end_capture().unwrap();
+        let fed = Cell::new(0);
+        let feed = |device: &mut CpuDevice| {
+            fed.set(fed.get() + 1);
+            device.write(at, 1f32.to_le_bytes().repeat(16).as_slice());
+        };
+        let measured = measure(&mut device, &graph, feed, Some(3)).unwrap();
+        assert_eq!((measured.replays, measured.launches.len(), fed.get()), (3, 1, WARM_UP + 6));
+        let mut out = [0; 4];
+        device.read(at, &mut out).unwrap();
+        assert_eq!(f32::from_le_bytes(out), 2.0);
+    }
+}

@@ -26,11 +26,10 @@ use tempfile::TempDir;
 const PRECAST: &str = env!("CARGO_BIN_EXE_precast-under-test");
 
 /// More clients than may run, more that may run than the largest bucket has rows, and too few blocks
-/// for all of those: steps are split, requests wait, are refused and give their blocks back. One thread,
-/// since two that wait for each other stand still on a machine that has other things to do.
+/// for all of those: steps are split, requests wait, are refused and give their blocks back.
 const CLIENTS: u64 = 24;
 const BUILD: &str = "--graph-bs 1 2 4 8 --prefill-chunks 16 64 --max-context 512 --kv-blocks 34";
-const OPTIONS: &str = "--threads 1 --max-running-requests 12 --max-queued-requests 16";
+const OPTIONS: &str = "--threads 2 --max-running-requests 12 --max-queued-requests 16";
 
 #[test]
 fn nothing_is_lost_or_leaks_in_seconds_of_saturation() {
