@@ -1,13 +1,11 @@
 //! The exponential and what is made of it, on vectors. Every kernel uses this one.
 
-use super::simd::Simd;
+use super::simd::{ROUND, Simd};
 
 /// Below it `e^x` is no longer a normal number; such results are zero.
 const LEAST: f32 = -87.33654;
 /// Above it `e^x` is no longer finite.
 const MOST: f32 = 88.37626;
-/// Adding and subtracting it rounds to an integer.
-const ROUND: f32 = 12_582_912.0;
 /// `ln 2` in two parts; the first has few enough bits that its small multiples are exact.
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
@@ -35,6 +33,30 @@ pub(crate) unsafe fn exp<S: Simd>(x: S::V) -> S::V {
         p = S::mul_add(p, r, S::splat(0.5));
         let p = S::add(S::mul_add(S::mul(r, r), p, r), S::splat(1.0));
         S::zero_below(S::mul(p, S::power_of_two(shifted)), x, LEAST)
+    }
+}
+
+/// The first four coefficients of `2^r` after 1, on `|r| <= 1/2`.
+const POWERS_OF_TWO: [f32; 4] = [0.693_124_2, 0.240_241, 0.055_906_43, 0.009_582_853];
+
+/// `2^x` with a relative error below 3e-6, for what is rounded to bf16 afterwards. 1 at zero; zero below
+/// -150 and where `x` is NaN; at most the largest finite power above 127.
+///
+/// # Safety
+/// The machine has the instructions of `S`.
+#[inline(always)]
+pub(crate) unsafe fn exp2_short<S: Simd>(x: S::V) -> S::V {
+    // SAFETY: registers only; the instructions are the caller's promise.
+    unsafe {
+        let x = S::max(x, S::splat(-200.0));
+        let n = S::round(x);
+        let r = S::sub(x, n);
+        let [first, middle @ .., last] = POWERS_OF_TWO;
+        let mut p = S::splat(last);
+        for c in middle.into_iter().rev().chain([first, 1.0]) {
+            p = S::mul_add(p, r, S::splat(c));
+        }
+        S::scale(p, n)
     }
 }
 
@@ -73,4 +95,38 @@ pub(crate) unsafe fn nan_where<S: Simd>(v: S::V, x: S::V) -> S::V {
     // SAFETY: registers only; the instructions are the caller's promise. `min` and `max` give the
     // second operand where one is NaN, and `-|x|` is never above `v`.
     unsafe { S::max(v, S::min(x, S::sub(S::splat(0.0), x))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::simd::{LANES, Vectorised, on_every_set};
+
+    #[derive(Clone, Copy)]
+    struct Powers;
+
+    impl Vectorised for Powers {
+        type Output = ();
+        #[inline(always)]
+        unsafe fn run<S: Simd>(self) {
+            // SAFETY: called where the machine has `S`.
+            let of = |x: [f32; LANES]| unsafe { S::lanes(exp2_short::<S>(S::load(x.as_ptr()))) };
+            for i in -125 * 64..127 * 64 {
+                let x: [f32; LANES] = std::array::from_fn(|j| (i * 16 + j as i32) as f32 / 1024.0);
+                for (x, got) in x.into_iter().zip(of(x)) {
+                    let want = f64::from(x).exp2();
+                    let error = (f64::from(got) - want).abs() / want;
+                    assert!(error < 3e-6, "2^{x}: {got}, expected {want}");
+                }
+            }
+            let edges = [0.0, -0.0, -151.0, -1e30, f32::NEG_INFINITY, f32::NAN];
+            let got = of(std::array::from_fn(|i| edges[i % edges.len()]));
+            assert_eq!(got[..edges.len()], [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn short_powers_of_two_keep_their_error() {
+        on_every_set(Powers);
+    }
 }

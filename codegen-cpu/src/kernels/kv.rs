@@ -15,7 +15,8 @@ pub struct Kv {
     pub heads: usize,
     /// Elements of a head.
     pub d: usize,
-    /// Elements of a key that lie together: those that fill 32 bits.
+    /// Elements of a key, or values of consecutive tokens, that lie together: those that fill 32
+    /// bits.
     pub group: usize,
 }
 
@@ -55,7 +56,9 @@ impl Kv {
     /// Position of element `i` of the value of `token` (in its block).
     #[inline(always)]
     pub const fn value(&self, block: usize, head: usize, token: usize, i: usize) -> usize {
-        self.values(block, head) + token * self.d + i
+        self.values(block, head)
+            + (token / self.group * self.d + i) * self.group
+            + token % self.group
     }
 
     /// The layout for a head of `d` elements of type `T`.
@@ -157,7 +160,16 @@ impl<T: Element> Kernel for KvWrite<T> {
                         let to = state.add(self.kv.value(block, head, token, 0));
                         for i in (0..d).step_by(LANES) {
                             let x = f32::load_part::<S>(v.add(i), d - i);
-                            T::store_part::<S>(to.add(i), x, d - i);
+                            if group == 1 {
+                                T::store_part::<S>(to.add(i), x, d - i);
+                                continue;
+                            }
+                            let mut lanes = [T::ZERO; LANES];
+                            T::store::<S>(lanes.as_mut_ptr(), x);
+                            // What lies between is another row's.
+                            for (j, &x) in lanes.iter().enumerate().take(d - i) {
+                                *to.add((i + j) * group) = x;
+                            }
                         }
                         continue;
                     }
@@ -206,11 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_of_a_key_lies_beside_the_next_token() {
+    fn pairs_of_elements_of_keys_and_pairs_of_values_lie_together() {
         let kv = Kv { heads: 2, d: 64, group: 2 };
         assert_eq!(kv.key(0, 0, 0, 1), 1);
         assert_eq!(kv.key(0, 0, 1, 0), 2);
         assert_eq!(kv.key(0, 0, 0, 2), 32);
-        assert_eq!(kv.value(0, 0, 1, 0), 2 * 16 * 64 + 64);
+        let values = 2 * 16 * 64;
+        assert_eq!(kv.value(0, 0, 0, 1), values + 2);
+        assert_eq!(kv.value(0, 0, 1, 0), values + 1);
+        assert_eq!(kv.value(0, 0, 2, 0), values + 2 * 64);
     }
 }

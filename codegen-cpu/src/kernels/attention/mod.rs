@@ -17,18 +17,21 @@ pub(crate) use sinks::SinkAttention;
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
-use super::exp::exp;
+use super::exp::{exp, exp2_short};
 use super::kv::{BLOCK_TOKENS, Kv};
 use super::simd::{LANES, Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
 use half::bf16;
 use sinks::Sinks;
-use std::ops::Range;
+use std::{f32::consts::LOG2_E, ops::Range};
 use tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, most_queries, pairs};
 
 /// What a row costs beside its context, in tokens.
 const ROW_COST_TOKENS: usize = 32;
+
+/// Tiles of queries that meet a chunk of keys and values one after the other while it is in the cache.
+const ITEM_TILES: usize = 4;
 
 /// `attention_{kv}_{out}`. A position outside the table counts as the nearest one inside, an entry
 /// of the table outside the state as the last block.
@@ -108,6 +111,9 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         let (heads, kv_heads, d) = (b.positive("heads")?, b.positive("kv heads")?, b.count("d")?);
         let kv = Kv::bind::<T>(kv_heads, d, b.count("block tokens")?)?;
         let scale = b.factor("scale")?;
+        if scale < 0.0 {
+            return Err(format!("a scale of {scale}, expected one that is not negative"));
+        }
         let (q_stride, out_stride) = (b.count("q stride")?, b.count("out stride")?);
         if t % sequences != 0 {
             return Err(format!("{t} rows for {sequences} sequences"));
@@ -198,10 +204,10 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         self.kv.d.next_multiple_of(LANES)
     }
 
-    /// Rows of a work item: as many as fill the registers together with the heads of a group.
+    /// Rows of a work item: as many as fill the tiles together with the heads of a group.
     #[inline(always)]
     fn tile_rows<S: Simd>(&self) -> usize {
-        (most_queries::<S>() / self.group).clamp(1, self.rows.max(1))
+        (ITEM_TILES * most_queries::<S>() / self.group).clamp(1, self.rows.max(1))
     }
 
     /// Tokens that `row` sees.
@@ -319,7 +325,6 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                         q: q.add(first * stride),
                         stride,
                         groups: d / self.kv.group,
-                        scale: if pairs { scale } else { 1.0 },
                         scores: scores.add(first * CHUNK_TOKENS + block * BLOCK_TOKENS),
                     }
                     .compute::<S>(tile);
@@ -333,11 +338,16 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     if part.0 < part.1 {
                         let (maximum, total) = (maxima.add(i), totals.add(i));
                         let scores = scores.add(i * CHUNK_TOKENS);
-                        let rounded = pairs.then_some(rounded.add(i * CHUNK_TOKENS));
-                        let factor = soften::<S>(scores, rounded, part, maximum, total);
-                        for j in (0..d).step_by(LANES) {
-                            let sum = sums.add(i * stride + j);
-                            S::store(sum, S::mul(S::load(sum), S::splat(factor)));
+                        let rounded = rounded.add(i * CHUNK_TOKENS);
+                        let factor = match pairs {
+                            true => soften_pairs::<S>(scores, scale, rounded, part, maximum, total),
+                            false => soften::<S>(scores, part, maximum, total),
+                        };
+                        if factor != 1.0 {
+                            for j in (0..d).step_by(LANES) {
+                                let sum = sums.add(i * stride + j);
+                                S::store(sum, S::mul(S::load(sum), S::splat(factor)));
+                            }
                         }
                     }
                 }
@@ -405,19 +415,78 @@ fn tiles<S: Simd>(queries: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// One step of the running softmax: turns the scores of `tokens`, of which there is one, into
-/// weights under the new maximum, also rounded at `rounded`, updates maximum and total, and returns
-/// the factor that what was summed before must be multiplied with.
+/// weights under the new maximum, updates maximum and total, and returns the factor that what was
+/// summed before must be multiplied with.
 ///
 /// # Safety
-/// As [`Simd`]; `scores` and `rounded` are valid for [`CHUNK_TOKENS`] elements.
+/// As [`Simd`]; `scores` is valid for [`CHUNK_TOKENS`] elements.
 #[inline(always)]
 unsafe fn soften<S: Simd>(
     scores: *mut f32,
-    rounded: Option<*mut bf16>,
     tokens: (usize, usize),
     maximum: *mut f32,
     total: *mut f32,
 ) -> f32 {
+    // SAFETY: as the caller's.
+    unsafe {
+        let (from, to, most) = most::<S>(scores, tokens);
+        let before = *maximum;
+        let now = most.max(before);
+        let mut sum = S::splat(0.0);
+        for i in (from..to).step_by(LANES) {
+            let weight = exp::<S>(S::sub(S::load(scores.add(i)), S::splat(now)));
+            S::store(scores.add(i), weight);
+            sum = S::add(sum, weight);
+        }
+        let factor = S::lanes(exp::<S>(S::splat(before - now)))[0];
+        *maximum = now;
+        *total = *total * factor + S::sum(sum);
+        factor
+    }
+}
+
+/// As [`soften`] for scores that `scale` was not yet applied to, with the weights rounded at `rounded`
+/// instead. The maximum is that of the scaled scores.
+///
+/// # Safety
+/// As for [`soften`]; `rounded` is valid for [`CHUNK_TOKENS`] elements.
+#[inline(always)]
+unsafe fn soften_pairs<S: Simd>(
+    scores: *mut f32,
+    scale: f32,
+    rounded: *mut bf16,
+    tokens: (usize, usize),
+    maximum: *mut f32,
+    total: *mut f32,
+) -> f32 {
+    // SAFETY: as the caller's.
+    unsafe {
+        let (from, to, most) = most::<S>(scores, tokens);
+        let before = *maximum;
+        let now = (most * scale).max(before);
+        let (by, less) = (S::splat(scale * LOG2_E), S::splat(-now * LOG2_E));
+        let mut sum = S::splat(0.0);
+        for i in (from..to).step_by(LANES) {
+            let weight = exp2_short::<S>(S::mul_add(S::load(scores.add(i)), by, less));
+            S::store_bf16_normal(rounded.add(i), weight);
+            sum = S::add(sum, weight);
+        }
+        let mut factor = 1.0;
+        if now != before {
+            factor = S::lanes(exp2_short::<S>(S::splat((before - now) * LOG2_E)))[0];
+        }
+        *maximum = now;
+        *total = *total * factor + S::sum(sum);
+        factor
+    }
+}
+
+/// The vectors that hold the scores of `tokens`, with nothing seen beside these, and the largest score.
+///
+/// # Safety
+/// As for [`soften`].
+#[inline(always)]
+unsafe fn most<S: Simd>(scores: *mut f32, tokens: (usize, usize)) -> (usize, usize, f32) {
     // SAFETY: as the caller's.
     unsafe {
         let (from, to) = (tokens.0 / LANES * LANES, tokens.1.next_multiple_of(LANES));
@@ -428,20 +497,6 @@ unsafe fn soften<S: Simd>(
         for i in (from + LANES..to).step_by(LANES) {
             most = S::max(most, S::load(scores.add(i)));
         }
-        let before = *maximum;
-        let now = S::largest(most).max(before);
-        let mut sum = S::splat(0.0);
-        for i in (from..to).step_by(LANES) {
-            let weight = exp::<S>(S::sub(S::load(scores.add(i)), S::splat(now)));
-            S::store(scores.add(i), weight);
-            if let Some(rounded) = rounded {
-                S::store_bf16(rounded.add(i), weight);
-            }
-            sum = S::add(sum, weight);
-        }
-        let factor = S::lanes(exp::<S>(S::splat(before - now)))[0];
-        *maximum = now;
-        *total = *total * factor + S::sum(sum);
-        factor
+        (from, to, S::largest(most))
     }
 }

@@ -56,8 +56,6 @@ pub(super) struct Scores<'a, T> {
     pub(super) stride: usize,
     /// Groups of elements of a key.
     pub(super) groups: usize,
-    /// Factor of the scores.
-    pub(super) scale: f32,
     /// Scores, [`CHUNK_TOKENS`] for each query.
     pub(super) scores: *mut f32,
 }
@@ -74,7 +72,7 @@ pub(super) struct Values<'a, T> {
     pub(super) d: usize,
     /// Weights, [`CHUNK_TOKENS`] for each query.
     pub(super) weights: *const f32,
-    /// The same as bf16, where [`pairs`] are multiplied.
+    /// The weights as bf16 instead, where [`pairs`] are multiplied.
     pub(super) rounded: *const bf16,
     /// Sums, `stride` apart.
     pub(super) sums: *mut f32,
@@ -167,7 +165,7 @@ impl<T: KvElement> Scores<'_, T> {
     /// As for [`Scores::compute`]; there are so many blocks.
     #[inline(always)]
     unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(&self, block: usize) {
-        let &Scores { blocks, ahead, q, stride, groups, scale, scores } = self;
+        let &Scores { blocks, ahead, q, stride, groups, scores } = self;
         // SAFETY: as the caller's.
         unsafe {
             let keys: [*const u32; B] = std::array::from_fn(|b| blocks[block + b].cast());
@@ -200,7 +198,7 @@ impl<T: KvElement> Scores<'_, T> {
             for (i, row) in sums.into_iter().enumerate() {
                 for (b, sum) in row.into_iter().enumerate() {
                     let to = scores.add(i * CHUNK_TOKENS + (block + b) * BLOCK_TOKENS);
-                    S::store(to, S::mul(sum, S::splat(scale)));
+                    S::store(to, sum);
                 }
             }
         }
@@ -224,21 +222,14 @@ impl<T: KvElement> Values<'_, T> {
         let mut i = 0;
         // SAFETY: as the caller's.
         unsafe {
-            if const { pairs::<S, T>() && Q < 6 } {
-                while i + 4 * LANES <= self.d {
-                    S::enter(PairTile::<T, Q, 4>(self, i));
-                    i += 4 * LANES;
-                }
-            }
-            if const { pairs::<S, T>() } {
-                while i + 2 * LANES <= self.d {
-                    S::enter(PairTile::<T, Q, 2>(self, i));
-                    i += 2 * LANES;
-                }
-            }
-            while S::WIDE && i + 4 * LANES <= self.d {
+            // As many vectors as there are registers for.
+            while S::WIDE && (Q < 6 || !T::BF16) && i + 4 * LANES <= self.d {
                 S::enter(ValueTile::<T, Q, 4>(self, i));
                 i += 4 * LANES;
+            }
+            while S::WIDE && T::BF16 && i + 2 * LANES <= self.d {
+                S::enter(ValueTile::<T, Q, 2>(self, i));
+                i += 2 * LANES;
             }
             while i < self.d {
                 S::enter(ValueTile::<T, Q, 1>(self, i));
@@ -256,8 +247,7 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let ValueTile(&Values { blocks, ahead, tokens, d, weights, sums, stride, .. }, first) =
-            self;
+        let ValueTile(&Values { tokens, sums, stride, .. }, first) = self;
         // SAFETY: as for `Values::accumulate`; only the last vector may be short.
         unsafe {
             let mut acc = [[S::splat(0.0); V]; Q];
@@ -266,25 +256,17 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
                     *a = S::load(sums.add(q * stride + first + v * LANES));
                 }
             }
-            for token in tokens.0..tokens.1 {
-                let block = *blocks.get_unchecked(token / BLOCK_TOKENS);
-                let row = block.add(token % BLOCK_TOKENS * d + first);
-                let ahead = *ahead.get_unchecked(token / BLOCK_TOKENS);
-                let ahead = ahead.wrapping_add(token % BLOCK_TOKENS * d + first);
-                for line in 0..(V * LANES * size_of::<T>()).div_ceil(LINE_BYTES) {
-                    S::prefetch_far(ahead.cast::<u8>().wrapping_add(line * LINE_BYTES));
+            let group = const { 4 / size_of::<T>() };
+            for token in (tokens.0 / group * group..tokens.1).step_by(group) {
+                let mut words = self.words::<S>(token);
+                // Half of a pair that is not among the tokens may be anything.
+                if token < tokens.0 {
+                    words = words.map(|w| S::and_bits(w, S::splat_bits(0xffff_0000)));
                 }
-                let mut values = [S::splat(0.0); V];
-                for (v, value) in values.iter_mut().enumerate() {
-                    let left = if V == 1 { d - first } else { LANES };
-                    *value = T::load_part::<S>(row.add(v * LANES), left);
+                if token + group > tokens.1 {
+                    words = words.map(|w| S::and_bits(w, S::splat_bits(0xffff)));
                 }
-                for (q, row) in acc.iter_mut().enumerate() {
-                    let weight = S::splat(*weights.add(q * CHUNK_TOKENS + token));
-                    for (a, value) in row.iter_mut().zip(values) {
-                        *a = S::mul_add(value, weight, *a);
-                    }
-                }
+                self.step::<S>(token, words, &mut acc);
             }
             for (q, row) in acc.iter().enumerate() {
                 for (v, a) in row.iter().enumerate() {
@@ -295,55 +277,55 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
     }
 }
 
-/// As [`ValueTile`], two tokens at a time: those before an even one belong together, and one that
-/// is not among `tokens` counts as zero. All vectors are whole.
-struct PairTile<'a, T, const Q: usize, const V: usize>(&'a Values<'a, T>, usize);
-
-impl<T: KvElement, const Q: usize, const V: usize> Vectorised for PairTile<'_, T, Q, V> {
-    type Output = ();
-
+impl<T: KvElement, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
+    /// The values of the group of tokens that begins at `token`. Asks for those to come.
+    ///
+    /// # Safety
+    /// As for [`Values::accumulate`].
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let PairTile(&Values { blocks, ahead, tokens, d, rounded, sums, stride, .. }, first) = self;
-        // SAFETY: as for `Values::accumulate`; both tokens of a pair are in one block.
+    unsafe fn words<S: Simd>(&self, token: usize) -> [S::I; V] {
+        let &Values { blocks, ahead, d, .. } = self.0;
+        let inside = token % BLOCK_TOKENS * d + self.1 * const { 4 / size_of::<T>() };
+        // SAFETY: as the caller's; a group of tokens lies in one block.
         unsafe {
-            let mut acc = [[S::splat(0.0); V]; Q];
+            let ahead = ahead.get_unchecked(token / BLOCK_TOKENS).wrapping_add(inside);
+            let row: *const f32 = blocks.get_unchecked(token / BLOCK_TOKENS).add(inside).cast();
+            std::array::from_fn(|v| {
+                S::prefetch_far(ahead.cast::<u8>().wrapping_add(v * LINE_BYTES));
+                let left = if V == 1 { d - self.1 } else { LANES };
+                S::to_bits(f32::load_part::<S>(row.add(v * LANES), left))
+            })
+        }
+    }
+
+    /// Adds the weighted values of a group of tokens.
+    ///
+    /// # Safety
+    /// As for [`Values::accumulate`].
+    #[inline(always)]
+    unsafe fn step<S: Simd>(&self, token: usize, words: [S::I; V], acc: &mut [[S::V; V]; Q]) {
+        let &Values { weights, rounded, .. } = self.0;
+        // SAFETY: as the caller's.
+        unsafe {
             for (q, row) in acc.iter_mut().enumerate() {
-                for (v, a) in row.iter_mut().enumerate() {
-                    *a = S::load(sums.add(q * stride + first + v * LANES));
-                }
-            }
-            for token in (tokens.0 / 2 * 2..tokens.1).step_by(2) {
-                let inside = token % BLOCK_TOKENS * d + first;
-                let even: *const bf16 =
-                    blocks.get_unchecked(token / BLOCK_TOKENS).add(inside).cast();
-                let ahead = ahead.get_unchecked(token / BLOCK_TOKENS).wrapping_add(inside);
-                for row in 0..2 {
-                    for line in 0..(V * LANES * size_of::<T>()).div_ceil(LINE_BYTES) {
-                        let ahead = ahead.wrapping_add(row * d).cast::<u8>();
-                        S::prefetch_far(ahead.wrapping_add(line * LINE_BYTES));
+                let at = q * CHUNK_TOKENS + token;
+                if const { pairs::<S, T>() } {
+                    let pair = rounded.add(at).cast::<u32>().read_unaligned();
+                    for (a, pair_of_values) in row.iter_mut().zip(words) {
+                        *a = S::pair_dot_bits(*a, pair_of_values, pair);
                     }
+                    continue;
                 }
-                let odd = even.add(d);
-                let mut values: [S::I; V] =
-                    std::array::from_fn(|v| S::zip_bf16(even.add(v * LANES), odd.add(v * LANES)));
-                if token < tokens.0 {
-                    values = values.map(|v| S::and_bits(v, S::splat_bits(0xffff_0000)));
-                }
-                if token + 1 == tokens.1 {
-                    values = values.map(|v| S::and_bits(v, S::splat_bits(0xffff)));
-                }
-                for (q, row) in acc.iter_mut().enumerate() {
-                    let pair = rounded.add(q * CHUNK_TOKENS + token).cast::<u32>();
-                    let pair = pair.read_unaligned();
-                    for (a, value) in row.iter_mut().zip(values) {
-                        *a = S::pair_dot_bits(*a, value, pair);
+                let weight = S::splat(*weights.add(at));
+                for (a, word) in row.iter_mut().zip(words) {
+                    if T::BF16 {
+                        let next = S::splat(*weights.add(at + 1));
+                        let odd = S::and_bits(word, S::splat_bits(0xffff_0000));
+                        *a = S::mul_add(S::from_bits(S::shl::<16>(word)), weight, *a);
+                        *a = S::mul_add(S::from_bits(odd), next, *a);
+                    } else {
+                        *a = S::mul_add(S::from_bits(word), weight, *a);
                     }
-                }
-            }
-            for (q, row) in acc.iter().enumerate() {
-                for (v, a) in row.iter().enumerate() {
-                    S::store(sums.add(q * stride + first + v * LANES), *a);
                 }
             }
         }

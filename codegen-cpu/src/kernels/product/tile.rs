@@ -23,6 +23,8 @@ pub(super) struct Stretch<'a, P: Inner, F> {
     /// Words of a group.
     pub(super) group: usize,
     pub(super) inputs: &'a Inputs<P::X>,
+    /// The rows of inputs that are next, to ask for meanwhile.
+    pub(super) next: &'a [u32],
     pub(super) fold: F,
     /// Memory to ask for meanwhile.
     pub(super) ahead: Ahead,
@@ -85,11 +87,15 @@ impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, 
     unsafe fn run<S: Simd>(self) {
         let Tile(stretch, rows, lane) = self;
         let &Stretch { weights, first, count, total, group, inputs, fold, .. } = stretch;
-        let &Stretch { mut ahead, partial, sums, .. } = stretch;
+        let &Stretch { mut ahead, partial, sums, next, .. } = stretch;
         // SAFETY: as for `Stretch::multiply`; a prefetch may name any address.
         unsafe {
             let row: [usize; R] = std::array::from_fn(|r| rows[r] as usize);
             let x = row.map(|r| inputs.row(r));
+            // Short runs far from each other, which the machine does not guess.
+            let next: [_; R] =
+                std::array::from_fn(|r| next.get(r).map_or(x[r], |&row| inputs.row(row as usize)));
+            let line_words = const { LINE_BYTES / (P::GROUP * size_of::<P::X>()) };
             let (mut at, end) = (first, first + count);
             let mut w = weights.add(lane);
             while at < end {
@@ -111,6 +117,11 @@ impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, 
                     for _ in 0..ahead.lines {
                         S::prefetch_far(ahead.from);
                         ahead.from = ahead.from.wrapping_add(LINE_BYTES);
+                    }
+                    if at % line_words == 0 {
+                        for next in next {
+                            S::prefetch(next.wrapping_add(at * P::GROUP).cast());
+                        }
                     }
                     let words = std::array::from_fn(|v| S::load_bits(w.add(v * LANES)));
                     P::step::<S, R, V>(words, x.map(|x| x.add(at * P::GROUP)), &mut acc);

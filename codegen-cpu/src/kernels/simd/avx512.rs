@@ -87,10 +87,20 @@ macro_rules! avx512 {
                 let keep = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, _mm512_set1_ps(limit));
                 _mm512_maskz_mov_ps(keep, v)
             }
-            fn zip_bf16(a: *const bf16, b: *const bf16) -> __m512i {
-                let first = _mm512_cvtepu16_epi32(_mm256_loadu_si256(a.cast()));
-                let second = _mm512_cvtepu16_epi32(_mm256_loadu_si256(b.cast()));
-                _mm512_or_si512(first, _mm512_slli_epi32::<16>(second))
+            fn round(v: __m512) -> __m512 { _mm512_roundscale_ps::<0>(v) }
+            fn scale(v: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(v, n) }
+            fn sum(v: __m512) -> f32 {
+                let upper = _mm512_extractf32x8_ps::<1>(v);
+                let eight = _mm256_add_ps(_mm512_castps512_ps256(v), upper);
+                let upper = _mm256_extractf128_ps::<1>(eight);
+                let four = _mm_add_ps(_mm256_castps256_ps128(eight), upper);
+                let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+                _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+            }
+            fn largest(v: __m512) -> f32 {
+                // The second operand where one is NaN.
+                let v = _mm512_max_ps(v, _mm512_set1_ps(f32::NEG_INFINITY));
+                _mm512_reduce_max_ps(v)
             }
             fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
             fn prefetch_far(p: *const u8) { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
@@ -186,6 +196,15 @@ static FP8_BYTES: [u8; 256] = {
 impl Simd for Avx512Bf16 {
     avx512!();
     const PAIR_DOT: bool = true;
+
+    #[inline(always)]
+    unsafe fn store_bf16_normal(p: *mut bf16, v: __m512) {
+        // SAFETY: the caller's promise; the types differ in name only.
+        unsafe {
+            let halves = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(v));
+            _mm256_storeu_si256(p.cast(), halves)
+        }
+    }
 
     #[inline(always)]
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output {

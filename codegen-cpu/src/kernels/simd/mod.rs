@@ -19,6 +19,9 @@ pub(crate) use portable::Portable;
 
 use half::bf16;
 
+/// Adding and subtracting it rounds to an integer.
+pub(crate) const ROUND: f32 = 12_582_912.0;
+
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
 
@@ -75,6 +78,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn load_bf16(p: *const bf16) -> Self::V;
     /// Rounds to nearest even; NaN stays NaN.
     unsafe fn store_bf16(p: *mut bf16, v: Self::V);
+    /// As [`Simd::store_bf16`]; numbers below the normal ones may become zero.
+    #[inline(always)]
+    unsafe fn store_bf16_normal(p: *mut bf16, v: Self::V) {
+        // SAFETY: as the caller's.
+        unsafe { Self::store_bf16(p, v) }
+    }
     /// The first of each of 16 pairs of bf16.
     unsafe fn load_even(p: *const u32) -> Self::V;
     /// The second of each of 16 pairs of bf16.
@@ -93,13 +102,20 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn power_of_two(v: Self::V) -> Self::V;
     /// `v` where `x >= limit`, else zero (also where `x` is NaN).
     unsafe fn zero_below(v: Self::V, x: Self::V, limit: f32) -> Self::V;
-    /// 16 pairs of an element at `a` and one at `b`.
+    /// The nearest integer, the even one of two, of what lies within 2^22.
     #[inline(always)]
-    unsafe fn zip_bf16(a: *const bf16, b: *const bf16) -> Self::I {
+    unsafe fn round(v: Self::V) -> Self::V {
+        // SAFETY: as the caller's.
+        unsafe { Self::sub(Self::add(v, Self::splat(ROUND)), Self::splat(ROUND)) }
+    }
+    /// `v * 2^n` for an integer `n` of at most 127; may be zero where `n < -126`.
+    #[inline(always)]
+    unsafe fn scale(v: Self::V, n: Self::V) -> Self::V {
+        const LEAST: f32 = -126.0;
         // SAFETY: as the caller's.
         unsafe {
-            let first = Self::shr::<16>(Self::to_bits(Self::load_bf16(a)));
-            Self::or_bits(first, Self::to_bits(Self::load_bf16(b)))
+            let bounded = Self::add(Self::max(n, Self::splat(LEAST)), Self::splat(ROUND));
+            Self::zero_below(Self::mul(v, Self::power_of_two(bounded)), n, LEAST)
         }
     }
     /// Asks for the cache line at `p`; any address may be given.
@@ -229,3 +245,5 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::on_every_set;

@@ -18,6 +18,7 @@ fn bits<S: Simd>(v: S::I) -> [u32; LANES] {
     out
 }
 
+#[derive(Clone, Copy)]
 struct Agrees;
 
 impl Vectorised for Agrees {
@@ -52,6 +53,19 @@ impl Vectorised for Agrees {
                 }
                 assert_eq!(S::lanes(S::to_float(w)), Portable::to_float(pw));
                 assert_eq!(S::lanes(S::look_up(&floats, w)), Portable::look_up(&floats, pw));
+                // Up to 2^17 by eighths, ties among them, and powers of two that are normal.
+                let eighth = S::mul(S::to_float(S::sar::<11>(w)), S::splat(0.125));
+                let portable = S::lanes(eighth);
+                assert_eq!(S::lanes(S::round(eighth)), Portable::round(portable));
+                let n = S::max(S::to_float(S::sar::<24>(x)), S::splat(-126.0));
+                let halves = S::splat(1.5);
+                let want = Portable::scale(Portable::splat(1.5), S::lanes(n));
+                assert_eq!(S::lanes(S::scale(halves, n)), want);
+                assert_eq!(S::sum(eighth), Portable::sum(portable));
+                let mut some = portable.map(|v| if v > 1000.0 { f32::NAN } else { v });
+                assert_eq!(S::largest(S::load(some.as_ptr())), Portable::largest(some));
+                some[..LANES - 1].fill(f32::NAN);
+                assert_eq!(S::largest(S::load(some.as_ptr())), Portable::largest(some));
                 same(S::to_bits(S::from_bits(w)), pw, "bits");
                 let raw = S::lanes(S::from_bits(w)).map(f32::to_bits);
                 assert_eq!(raw, pw);
@@ -60,30 +74,35 @@ impl Vectorised for Agrees {
     }
 }
 
-#[test]
-fn every_instruction_set_agrees_with_plain_arrays() {
+/// Runs `body` compiled for each instruction set of this machine.
+pub(crate) fn on_every_set(body: impl Vectorised<Output = ()> + Copy) {
     use crate::device::InstructionSet;
     for set in InstructionSet::available() {
         // SAFETY: the machine has what is available.
         unsafe {
             match set {
-                InstructionSet::Portable => Portable::enter(Agrees),
+                InstructionSet::Portable => Portable::enter(body),
                 #[cfg(target_arch = "x86_64")]
-                InstructionSet::Avx2 => Avx2::enter(Agrees),
+                InstructionSet::Avx2 => Avx2::enter(body),
                 #[cfg(target_arch = "x86_64")]
-                InstructionSet::Avx512 | InstructionSet::Avx512Amx => Avx512::enter(Agrees),
+                InstructionSet::Avx512 | InstructionSet::Avx512Amx => Avx512::enter(body),
                 #[cfg(target_arch = "x86_64")]
-                InstructionSet::Avx512Bf16 => Avx512Bf16::enter(Agrees),
+                InstructionSet::Avx512Bf16 => Avx512Bf16::enter(body),
                 #[cfg(target_arch = "aarch64")]
-                InstructionSet::Neon => Neon::<NO_DOTS>::enter(Agrees),
+                InstructionSet::Neon => Neon::<NO_DOTS>::enter(body),
                 #[cfg(target_arch = "aarch64")]
-                InstructionSet::NeonDot => Neon::<BYTE_DOTS>::enter(Agrees),
+                InstructionSet::NeonDot => Neon::<BYTE_DOTS>::enter(body),
                 #[cfg(target_arch = "aarch64")]
-                InstructionSet::NeonBf16 => Neon::<PAIR_DOTS>::enter(Agrees),
+                InstructionSet::NeonBf16 => Neon::<PAIR_DOTS>::enter(body),
                 other => unreachable!("{other} is of another architecture"),
             }
         }
     }
+}
+
+#[test]
+fn every_instruction_set_agrees_with_plain_arrays() {
+    on_every_set(Agrees);
 }
 
 #[test]
