@@ -1,8 +1,8 @@
 //! Matrix products `x [T,K] * weight [N,K]` with weights in [`tensor::layout::Panels`].
 //!
 //! Threads share the panels. A thread reads each of its panels once; when there are more rows than
-//! one tile holds, it goes block by block along `K`, and every tile uses a block while it is in the
-//! first-level cache. Sums between blocks wait in memory as `f32`, which loses nothing.
+//! one tile holds, it goes block by block along `K`, and every tile uses a block while it is in a
+//! cache. Sums between blocks wait in memory as `f32`, which loses nothing.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -19,13 +19,11 @@ use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
 use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
 use half::bf16;
-pub(crate) use tile::{Ahead, PairDot, Plain, Product, WIDTH, Widening};
+pub(crate) use tile::{Ahead, NEAR_WORDS, PairDot, Plain, Product, WIDTH, Widening, block_words};
 use tile::{Block, widen};
 
-/// Groups of 256 bytes in a block of a panel.
-const BLOCK_GROUPS: usize = 64;
-/// Bytes of a block.
-const BLOCK_BYTES: usize = BLOCK_GROUPS * WIDTH * size_of::<u32>();
+/// Bytes of a block that was widened.
+const WIDENED_BYTES: usize = NEAR_WORDS * WIDTH * size_of::<u32>();
 /// From so many tiles on, widening a block of bf16 once costs less than doing so in each tile.
 const TILES_TO_WIDEN: usize = 6;
 /// Up to so many rows each thread prepares the inputs for itself, which saves a barrier.
@@ -76,7 +74,7 @@ impl<W: Weight> Kernel for Matmul<W> {
         let staged = self.rows * self.staged_stride() * size_of::<f32>();
         let alone = if self.rows <= ROWS_TO_STAGE_ALONE { staged } else { 0 };
         let sums = self.rows * WIDTH * size_of::<f32>();
-        Scratch { private: BLOCK_BYTES + sums + alone, shared: staged - alone }
+        Scratch { private: WIDENED_BYTES + sums + alone, shared: staged - alone }
     }
 
     #[inline(always)]
@@ -134,7 +132,7 @@ impl<W: Weight> Matmul<W> {
         // SAFETY: scratch memory is as large as `scratch` says.
         unsafe {
             let to: *mut X = if alone {
-                worker.private.add(BLOCK_BYTES + self.rows * WIDTH * size_of::<f32>()).cast()
+                worker.private.add(WIDENED_BYTES + self.rows * WIDTH * size_of::<f32>()).cast()
             } else {
                 worker.shared.cast()
             };
@@ -166,15 +164,11 @@ impl<W: Weight> Matmul<W> {
         widened: bool,
     ) {
         let (groups, tiles) = (self.k.div_ceil(W::GROUP), self.rows.div_ceil(S::MAX_ROWS));
-        let block_groups = match (widened, tiles) {
-            (true, _) => BLOCK_GROUPS / 2,
-            (false, 0 | 1) => groups,
-            (false, _) => BLOCK_GROUPS,
-        };
+        let block_groups = if widened { NEAR_WORDS / 2 } else { block_words::<S>(groups, tiles) };
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {
             let block: *mut f32 = worker.private.cast();
-            let sums: *mut f32 = worker.private.add(BLOCK_BYTES).cast();
+            let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
             for panel in worker.share(self.panels) {
                 let weights = self.weight.row(0).cast::<u32>().add(panel * groups * WIDTH);
                 for first in (0..groups).step_by(block_groups) {
@@ -204,10 +198,12 @@ impl<W: Weight> Matmul<W> {
                             ahead,
                         }
                         .multiply::<S>(rows);
+                        if first + count == groups {
+                            let (sums, rows) = (sums.add(row * WIDTH), ResultRows::From(row, rows));
+                            self.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
+                        }
                     }
                 }
-                let rows = ResultRows::From(0, self.rows);
-                self.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
             }
         }
     }

@@ -164,6 +164,24 @@ impl Ahead {
     }
 }
 
+/// Words along `K`, for each output of a panel, that every one of `tiles` goes through before the next
+/// words, out of `words`. A block of a panel that several tiles share stays in the second-level cache
+/// (128 KiB), from where it comes as fast as it is used: the sums of a tile are stored and loaded again
+/// at every end of a block. Two tiles spend less on that than on waiting for a long block, and narrow
+/// vectors go through a block several times.
+pub(crate) fn block_words<S: Simd>(words: usize, tiles: usize) -> usize {
+    const FAR: usize = 512;
+    match tiles {
+        0 | 1 => words,
+        _ if !S::WIDE => NEAR_WORDS,
+        2 if words > FAR => NEAR_WORDS,
+        _ => FAR,
+    }
+}
+
+/// Words for each output of a panel that fit the first-level cache: 16 KiB.
+pub(crate) const NEAR_WORDS: usize = 64;
+
 /// A block of a panel and the inputs that meet it.
 pub(super) struct Block<P: Product> {
     /// The first group of weights.

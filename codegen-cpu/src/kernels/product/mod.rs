@@ -27,7 +27,7 @@ use fold::{Fold, InputScales, Scale};
 use inner::Inner;
 use inputs::{Inputs, Stage, stage_row, start_row};
 use method::{Chosen, Method, XScales};
-use panel::{EXPANDED_BYTES, Panel, Work};
+use panel::{EXPANDED_BYTES, Panel, Results, Work};
 
 /// The most rows whose sums wait for the next block; more go through the panel again.
 const MOST_ROWS: usize = 512;
@@ -244,17 +244,22 @@ impl<M: Method> Product<M> {
                     let (weights, fold) = self.weights(expert * self.panels + panel);
                     for first in (0..rows).step_by(MOST_ROWS) {
                         let part = first..rows.min(first + MOST_ROWS);
-                        let rows = &sources[part.clone()];
-                        S::enter(Panel::<P, M::Fold> { work: &work, weights, fold, rows });
                         let factors = match (M::X_SCALES, &self.x_scales) {
-                            (XScales::Last, Some((scales, _))) => {
-                                Some((scales.row(0).cast_const(), rows))
-                            }
+                            (XScales::Last, Some((scales, _))) => Some(scales.row(0).cast_const()),
                             _ => None,
                         };
-                        let rows = ResultRows::List(&results[part]);
-                        let sums = work.sums;
-                        self.end.store::<S>(PanelSums { panel, sums, rows, factors });
+                        S::enter(Panel::<P, M::Fold> {
+                            work: &work,
+                            weights,
+                            fold,
+                            rows: &sources[part.clone()],
+                            results: Results {
+                                end: &self.end,
+                                panel,
+                                rows: &results[part],
+                                factors,
+                            },
+                        });
                     }
                 }
             }

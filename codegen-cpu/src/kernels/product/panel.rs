@@ -4,14 +4,13 @@ use super::fold::Fold;
 use super::inner::Inner;
 use super::inputs::Inputs;
 use super::tile::{Expand, Stretch};
-use crate::kernels::matmul::{Ahead, WIDTH, tile_rows};
+use crate::kernels::epilogue::{End, PanelSums, ResultRows};
+use crate::kernels::matmul::{Ahead, NEAR_WORDS, WIDTH, block_words, tile_rows};
 use crate::kernels::simd::{Simd, Vectorised};
 use std::marker::PhantomData;
 
-/// Words of a block along `K` after expansion, for each output: 16 KiB.
-const BLOCK_WORDS: usize = 64;
 /// Bytes of a block that was expanded; one may be a group of up to twice as many words.
-pub(super) const EXPANDED_BYTES: usize = 2 * BLOCK_WORDS * WIDTH * size_of::<u32>();
+pub(super) const EXPANDED_BYTES: usize = 2 * NEAR_WORDS * WIDTH * size_of::<u32>();
 /// Cache lines of a word of all outputs of a panel.
 const WORD_LINES: usize = WIDTH * size_of::<u32>() / 64;
 /// How many words ahead of its use a panel that is read once is asked for.
@@ -31,13 +30,39 @@ pub(super) struct Work<'a, X> {
     pub(super) partial: *mut f32,
 }
 
-/// A panel and the rows of inputs that meet it; makes their sums. A function of its own for each
-/// inner product, whatever becomes of the sums.
+/// A panel and the rows of inputs that meet it; makes their sums and hands these to the end. A
+/// function of its own for each inner product, whatever becomes of the sums.
 pub(super) struct Panel<'a, P: Inner, F> {
     pub(super) work: &'a Work<'a, P::X>,
     pub(super) weights: *const u32,
     pub(super) fold: F,
     pub(super) rows: &'a [u32],
+    pub(super) results: Results<'a>,
+}
+
+/// What becomes of the sums of a panel.
+#[derive(Clone, Copy)]
+pub(super) struct Results<'a> {
+    pub(super) end: &'a End,
+    pub(super) panel: usize,
+    /// The row of the result for each row of inputs.
+    pub(super) rows: &'a [u32],
+    /// Factors by row of the inputs.
+    pub(super) factors: Option<*const f32>,
+}
+
+impl Results<'_> {
+    /// Takes the sums of the rows of inputs `sources`, which are those from the `first` on.
+    ///
+    /// # Safety
+    /// As [`End::store`].
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, first: usize, sources: &[u32], sums: *mut f32) {
+        let rows = ResultRows::List(&self.rows[first..first + sources.len()]);
+        let factors = self.factors.map(|factors| (factors, sources));
+        // SAFETY: as the caller's.
+        unsafe { self.end.store::<S>(PanelSums { panel: self.panel, sums, rows, factors }) }
+    }
 }
 
 impl<P: Inner, F: Fold> Vectorised for Panel<'_, P, F> {
@@ -46,7 +71,7 @@ impl<P: Inner, F: Fold> Vectorised for Panel<'_, P, F> {
     /// The panel has as many words and groups as `work` says; the rows exist.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self { work, weights, fold, rows } = self;
+        let Self { work, weights, fold, rows, results } = self;
         let &Work { inputs, words, group, expanded, sums, partial } = work;
         let tiles = rows.len().div_ceil(S::MAX_ROWS);
         // SAFETY: words and rows stay inside what the caller vouches for.
@@ -66,9 +91,13 @@ impl<P: Inner, F: Fold> Vectorised for Panel<'_, P, F> {
                     partial,
                     sums,
                 };
-                return stretch.multiply::<S>(rows);
+                stretch.multiply::<S>(rows);
+                return results.store::<S>(0, rows, sums);
             }
-            let block = block_words(group, P::EXPANSION.max(1));
+            let block = match P::EXPANSION {
+                0 => whole_groups(group, block_words::<S>(words, tiles)),
+                expansion => whole_groups(group, NEAR_WORDS / expansion),
+            };
             for first in (0..words).step_by(block) {
                 let count = block.min(words - first);
                 let from = weights.add(first * WIDTH);
@@ -78,6 +107,7 @@ impl<P: Inner, F: Fold> Vectorised for Panel<'_, P, F> {
                     count,
                     next: from.wrapping_add(count * WIDTH),
                     fold,
+                    results: (first + count == words).then_some(results),
                 };
                 if P::EXPANSION == 0 {
                     block.tiles::<S, P>(work, rows, tiles, 1);
@@ -91,7 +121,7 @@ impl<P: Inner, F: Fold> Vectorised for Panel<'_, P, F> {
 }
 
 /// Some words of a panel that several tiles of rows meet, one after another.
-struct Block<F> {
+struct Block<'a, F> {
     /// The first of them, perhaps expanded.
     weights: *const u32,
     first: usize,
@@ -99,9 +129,11 @@ struct Block<F> {
     /// Words after these, to ask for meanwhile.
     next: *const u32,
     fold: F,
+    /// What becomes of the sums after this block.
+    results: Option<Results<'a>>,
 }
 
-impl<F: Fold> Block<F> {
+impl<F: Fold> Block<'_, F> {
     /// Adds the products of all tiles; `P` is the inner product of words, each of which was
     /// expanded to `expansion`.
     ///
@@ -132,16 +164,21 @@ impl<F: Fold> Block<F> {
                 partial: work.partial.wrapping_add(row * WIDTH),
                 sums: work.sums.wrapping_add(row * WIDTH),
             };
+            let (rows, sums) = (&rows[row..row + count], stretch.sums);
             // SAFETY: as the caller's.
-            unsafe { stretch.multiply::<S>(&rows[row..row + count]) }
+            unsafe {
+                stretch.multiply::<S>(rows);
+                if let Some(results) = self.results {
+                    results.store::<S>(row, rows, sums);
+                }
+            }
         }
     }
 }
 
-/// How many words of a panel a block has when a group has `group` and each expands to `expansion`:
-/// whole groups, unless they are longer than memory for expanded blocks.
-fn block_words(group: usize, expansion: usize) -> usize {
-    let wanted = (BLOCK_WORDS / expansion).max(1);
+/// About `wanted` words, as whole groups of `group` words unless they are much longer.
+fn whole_groups(group: usize, wanted: usize) -> usize {
+    let wanted = wanted.max(1);
     match group {
         _ if group <= wanted => wanted / group * group,
         _ if group <= 2 * wanted => group,
@@ -157,9 +194,9 @@ mod tests {
     fn blocks_are_whole_groups_that_fit() {
         for expansion in [1, 2, 4, 8] {
             for group in 1..=600 {
-                let words = block_words(group, expansion);
+                let words = whole_groups(group, NEAR_WORDS / expansion);
                 assert!(words > 0 && words * expansion * WIDTH * 4 <= EXPANDED_BYTES);
-                assert!(words.is_multiple_of(group) || group > 2 * BLOCK_WORDS / expansion);
+                assert!(words.is_multiple_of(group) || group > 2 * NEAR_WORDS / expansion);
             }
         }
     }
