@@ -164,21 +164,22 @@ impl Ahead {
     }
 }
 
-/// Words along `K`, for each output of a panel, that every one of `tiles` goes through before the next
-/// words, out of `words`. A block of a panel that several tiles share stays in the second-level cache
-/// (128 KiB), from where it comes as fast as it is used: the sums of a tile are stored and loaded again
-/// at every end of a block. Two tiles spend less on that than on waiting for a long block, and narrow
+/// Words along `K`, for each output of a panel, that all of `tiles` go through before the words after
+/// them, when a panel has `words`. A tile stores its sums and loads them again at every end of a block,
+/// so a block that many tiles share is long and stays in the second-level cache (128 KiB), from where
+/// it comes as fast as it is used. Two tiles wait for a long block longer than that takes, and narrow
 /// vectors go through a block several times.
 pub(crate) fn block_words<S: Simd>(words: usize, tiles: usize) -> usize {
-    const FAR: usize = 512;
     match tiles {
         0 | 1 => words,
-        _ if !S::WIDE => NEAR_WORDS,
-        2 if words > FAR => NEAR_WORDS,
-        _ => FAR,
+        2 => NEAR_WORDS,
+        _ if S::WIDE => FAR_WORDS,
+        _ => NEAR_WORDS,
     }
 }
 
+/// Words for each output of a panel that stay in the second-level cache.
+const FAR_WORDS: usize = 512;
 /// Words for each output of a panel that fit the first-level cache: 16 KiB.
 pub(crate) const NEAR_WORDS: usize = 64;
 
