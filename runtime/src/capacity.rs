@@ -51,6 +51,23 @@ pub(crate) fn at_least_1(field: &'static str, found: u32) -> Result<(), EngineEr
     if found > 0 { Ok(()) } else { Err(EngineError::Range { field, found: found.into(), must_be }) }
 }
 
+/// Checks the most prompt tokens of a step. Warns when no plan takes so many.
+///
+/// # Errors
+/// [`EngineError::Range`] when it is none.
+pub(crate) fn chunk(costs: &Costs, asked: Option<u32>) -> Result<(), EngineError> {
+    let Some(asked) = asked else { return Ok(()) };
+    at_least_1("chunked_prefill_size", asked)?;
+    let largest = costs.max_chunk();
+    if asked > largest {
+        tracing::warn!(
+            "`--chunked-prefill-size {asked}` has no effect: the largest prefill plan takes {largest} \
+             tokens, and so does a step; compile with `--prefill-chunks` ... {asked}"
+        );
+    }
+    Ok(())
+}
+
 /// Places are 32-bit on the device, and the spare block has the last of them.
 fn places(field: &'static str, blocks: u32, block_tokens: u32) -> Result<(), EngineError> {
     let must_be = "few enough for 2147483647 places";

@@ -226,7 +226,7 @@ impl<D: Device> Engine<D> {
 
         let (graphs, buckets, bind_times) = bind(&mut device, manifest, plans)?;
         let costs = Costs::new(&buckets, options.plan_times.as_deref());
-        capacity::at_least_1("chunked_prefill_size", options.chunked_prefill_size.unwrap_or(1))?;
+        capacity::chunk(&costs, options.chunked_prefill_size)?;
         let replayer = Replayer::new(device, graphs, costs, options.chunked_prefill_size, manifest);
         let block_tokens = manifest.kv.block_tokens;
         let in_memory = blocks * block_tokens;

@@ -26,6 +26,7 @@ mod run;
 mod sampler;
 mod schedule;
 mod sequence;
+mod slower;
 mod stats;
 mod step;
 pub mod testing;

@@ -65,7 +65,11 @@ impl<D: Device> Engine<D> {
         let mut logits = vec![0.0; self.scratch.logits.len()];
         self.replayer.logits(outputs, row, &mut logits)?;
         self.scheduler.running[index].parked = Some(Parked { since: Instant::now(), logits });
-        self.shared.counters.constraint_parks.fetch_add(1, Relaxed);
+        self.shared.counters.constraint_parks.count(1, || {
+            "the tokens that a grammar allows next were not known when they were needed, and its request \
+             misses steps while others go on; a simpler grammar, or a processor that the device does not \
+             use (`--threads`), avoids that"
+        });
         Ok(())
     }
 

@@ -5,9 +5,9 @@ use crate::{
     costs::Costs,
     inputs::{Input, Layout, Row, Staging},
     memory::Held,
-    stats::Counters,
+    stats::{BucketCounters, Counters},
 };
-use artifact::{BufferRef, Manifest};
+use artifact::{BufferRef, Manifest, Phase};
 use hal::{Device, DeviceError};
 use std::{
     sync::atomic::Ordering::Relaxed,
@@ -131,8 +131,16 @@ impl<D: Device> Replayer<D> {
         let bound = self.graphs.decode.get(size);
         let (tier, total) = size;
         let shortest = rows.clone().map(|r| r.position + 1).min().unwrap_or(0);
-        if self.graphs.decode.fit(shortest, live).is_some_and(|other| other.0 < tier) {
-            counters.fallback_context.fetch_add(1, Relaxed);
+        if let Some((shorter, _)) = self.graphs.decode.fit(shortest, live)
+            && shorter < tier
+        {
+            counters.fallback_context.note(1, || {
+                format!(
+                    "a request with a context of {context} tokens decodes together with shorter ones, \
+                     in a plan for {tier} tokens where {shorter} would do for some; compile with a tier \
+                     between them (`--context-tiers`) if that is common"
+                )
+            });
         }
         let padding = (total - live) as usize;
         let width = (tier / self.layout.block_tokens) as usize;
@@ -242,8 +250,19 @@ impl<D: Device> Run<'_, D> {
         let bucket = &self.counters.buckets[bound.index];
         bucket.count(live, ns);
         if bucket.rows > live.saturating_mul(2) {
-            self.counters.fallback_padding.fetch_add(1, Relaxed);
+            self.counters.fallback_padding.note(1, || padding(bucket, live));
         }
         Ok(Outputs { logits: bound.ports.logits, time: Duration::from_nanos(ns) })
     }
+}
+
+/// What more padding than work in a replay of a plan means.
+fn padding(plan: &BucketCounters, live: u32) -> String {
+    let (phase, rows) = (plan.phase.name(), plan.rows);
+    let remedy = match plan.phase {
+        Phase::Decode => format!("compile with `--graph-bs` ... {live} if that is common"),
+        Phase::Prefill => format!("compile with `--prefill-chunks` ... {live} if that is common"),
+        Phase::Head => "few log-probabilities of a prompt are left for it".to_owned(),
+    };
+    format!("{} of the {rows} rows of a {phase} replay are padding: {remedy}", rows - live)
 }

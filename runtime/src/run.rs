@@ -123,7 +123,7 @@ impl<D: Device> Engine<D> {
         self.shared.paused.store(true, SeqCst);
         if what == Pause::Retract {
             let retracted = self.scheduler.preempt_all();
-            self.shared.counters.preemptions.fetch_add(retracted, SeqCst);
+            self.shared.counters.preemptions.count_asked(retracted);
         }
         self.publish();
     }

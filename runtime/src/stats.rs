@@ -1,5 +1,6 @@
 //! Counters of a running engine: written by the engine thread, read by anyone, never locked.
 
+use crate::slower::Slower;
 use artifact::{Manifest, Phase};
 use std::{
     fmt,
@@ -230,14 +231,14 @@ pub(crate) struct Counters {
     pub(crate) free_slots: AtomicU64,
     pub(crate) prompt_tokens: AtomicU64,
     pub(crate) generation_tokens: AtomicU64,
-    pub(crate) preemptions: AtomicU64,
+    pub(crate) preemptions: Slower,
     pub(crate) finished: AtomicU64,
     pub(crate) aborted: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) prefill_steps: AtomicU64,
     pub(crate) decode_steps: AtomicU64,
     pub(crate) constraint_waits: AtomicU64,
-    pub(crate) constraint_parks: AtomicU64,
+    pub(crate) constraint_parks: Slower,
     pub(crate) constraint_wait_ns: AtomicU64,
     decode_batch_sizes: Vec<AtomicU64>,
     /// Nanoseconds from [`EPOCH`] to the beginning of the present step; 0 between steps.
@@ -247,9 +248,9 @@ pub(crate) struct Counters {
     pub(crate) step_ns: AtomicU64,
     pub(crate) step_counts: [AtomicU64; StepTimes::BOUNDS.len() + 1],
     pub(crate) device_ns: AtomicU64,
-    pub(crate) fallback_split: AtomicU64,
-    pub(crate) fallback_context: AtomicU64,
-    pub(crate) fallback_padding: AtomicU64,
+    pub(crate) fallback_split: Slower,
+    pub(crate) fallback_context: Slower,
+    pub(crate) fallback_padding: Slower,
     /// Bits of an `f64`.
     pub(crate) gen_throughput: AtomicU64,
     pub(crate) buckets: Vec<BucketCounters>,
@@ -318,14 +319,14 @@ impl Counters {
             free_sequence_slots: get(&self.free_slots),
             prompt_tokens_total: get(&self.prompt_tokens),
             generation_tokens_total: get(&self.generation_tokens),
-            preemptions_total: get(&self.preemptions),
+            preemptions_total: self.preemptions.times(),
             requests_finished_total: get(&self.finished),
             requests_aborted_total: get(&self.aborted),
             requests_rejected_total: get(&self.rejected),
             prefill_steps_total: get(&self.prefill_steps),
             decode_steps_total: get(&self.decode_steps),
             constraint_waits_total: get(&self.constraint_waits),
-            constraint_parks_total: get(&self.constraint_parks),
+            constraint_parks_total: self.constraint_parks.times(),
             constraint_wait: Duration::from_nanos(get(&self.constraint_wait_ns)),
             decode_batch_sizes: self.decode_batch_sizes.iter().map(get).collect(),
             current_step: self.current_step(),
@@ -338,9 +339,9 @@ impl Counters {
             device_time: Duration::from_nanos(device_ns),
             engine_time: Duration::from_nanos(step_ns - device_ns),
             fallbacks: Fallbacks {
-                split: get(&self.fallback_split),
-                context: get(&self.fallback_context),
-                padding: get(&self.fallback_padding),
+                split: self.fallback_split.times(),
+                context: self.fallback_context.times(),
+                padding: self.fallback_padding.times(),
             },
             gen_throughput: f64::from_bits(get(&self.gen_throughput)),
             buckets: self.buckets.iter().map(BucketCounters::snapshot).collect(),

@@ -140,7 +140,14 @@ impl<D: Device> Engine<D> {
     pub(crate) fn decode_step(&mut self, rows: u32) -> Result<StepOutcome, DeviceError> {
         let preempted = self.scheduler.reserve_decode(&mut self.scratch.batch);
         let counters = &self.shared.counters;
-        counters.preemptions.fetch_add(preempted, Relaxed);
+        counters.preemptions.count(preempted, || {
+            format!(
+                "KV memory is full with {} requests running: the newest gave its memory back and is \
+                 computed again; serve with fewer `--max-running-requests` or more \
+                 `--max-total-tokens`, or compile with more `--kv-blocks`",
+                self.scheduler.running.len() as u64 + preempted
+            )
+        });
         let batch = self.scratch.batch.len();
         if batch == 0 {
             counters.prefill_steps.fetch_add(1, Relaxed);
@@ -155,7 +162,13 @@ impl<D: Device> Engine<D> {
             if is_last {
                 tokens = self.take_prompts(rows);
             } else {
-                self.shared.counters.fallback_split.fetch_add(1, Relaxed);
+                self.shared.counters.fallback_split.count(1, || {
+                    format!(
+                        "{batch} requests decode at once and a replay takes {done} of them, so that a \
+                         step reads all weights more than once; compile with `--graph-bs` ... {batch}, \
+                         or serve with `--max-running-requests {done}`"
+                    )
+                });
             }
             self.decode_replay()?;
             if is_last {

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use support::{engine, finish, prompt, request};
+use support::{engine, finish, logged, prompt, request};
 
 /// Tells what may come after the tokens so far.
 type Rule = fn(&[u32]) -> Next;
@@ -240,6 +240,24 @@ fn what_is_late_waits_alone() {
         let stats = engine.stats();
         assert_eq!((stats.free_blocks, stats.running), (stats.total_blocks, 0));
     }
+}
+
+#[test]
+fn that_a_grammar_is_late_is_logged_once() {
+    let (parks, log) = logged(|| {
+        let mut engine = engine(&FakeModel::default());
+        let (other, _collected) = request(1, &[1], 60);
+        let (mut one, _late) = request(7, &[1, 2, 3], 50);
+        (one.constraint, one.sampling) = (slow(20), sampled());
+        engine.add(other).unwrap();
+        engine.add(one).unwrap();
+        finish(&mut engine);
+        engine.stats().constraint_parks_total
+    });
+    assert!(parks >= 3, "{parks}");
+    let lines: Vec<_> = log.iter().filter(|line| line.contains("a grammar allows")).collect();
+    assert_eq!(lines.len(), 1, "{log:#?}");
+    assert!(lines[0].starts_with("WARN") && lines[0].contains("`--threads`"), "{}", lines[0]);
 }
 
 /// A sequence that is parked may have to give its memory back, and its client may leave.

@@ -4,6 +4,10 @@
 
 use precast_runtime::testing::{Collected, FakeDevice, FakeModel, collector};
 use precast_runtime::{Engine, EngineOptions, Request, Sampling, StepOutcome};
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
 
 pub(crate) fn greedy() -> Sampling {
     Sampling { temperature: 0.0, ..Sampling::default() }
@@ -38,4 +42,34 @@ pub(crate) fn prompt(salt: u32, len: usize, vocab_size: u32) -> Vec<u32> {
     (0..len as u32)
         .map(|i| (salt.wrapping_mul(2_654_435_761) ^ (i * 40_503)) % vocab_size)
         .collect()
+}
+
+/// The lines that this thread logs while `work` is done, `info` and above.
+pub(crate) fn logged<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .without_time()
+        .with_target(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let result = tracing::subscriber::with_default(subscriber, work);
+    let bytes = log.0.lock().expect("nobody panicked").clone();
+    let text = String::from_utf8(bytes).expect("a log is text");
+    (result, text.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
