@@ -183,6 +183,16 @@ fn our_flags_exist() {
 }
 
 #[test]
+fn what_is_not_taken_over_has_a_reason() {
+    for flag in SERVER.iter().chain(ROUTER).filter(|f| f.verdict != Verdict::TakenOver) {
+        assert!(flag.note.len() > 5, "{}: {:?}", flag.names[0], flag.note);
+    }
+    for variable in VARIABLES.iter().filter(|v| v.verdict != Verdict::TakenOver) {
+        assert!(variable.note.len() > 5, "{}: {:?}", variable.name, variable.note);
+    }
+}
+
+#[test]
 fn printed_commands_read_as_they_were_meant() {
     let (script, all) = translated(
         "python -m sglang.launch_server --model-path \"$M\" --api-key 'a b'",

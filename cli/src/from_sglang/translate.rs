@@ -372,6 +372,7 @@ impl Translator<'_> {
                 if longest < given / ranks {
                     note += "; no longer than a context or 65536";
                 }
+                note += "; serve can make it shorter, and warns when it is longer than what was compiled";
                 self.say(name, Verdict::TakenOver, ours, note);
             }
         }
