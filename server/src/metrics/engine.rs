@@ -56,6 +56,22 @@ fn gauges(page: &mut Page, stats: &Stats) {
             stats.cached_blocks as f64,
         ),
         (
+            "precast:window_blocks",
+            "Blocks of layers with a sliding window.",
+            stats.total_window_blocks as f64,
+        ),
+        (
+            "precast:window_blocks_used",
+            "Blocks of layers with a sliding window that requests hold.",
+            stats.total_window_blocks.saturating_sub(stats.free_window_blocks) as f64,
+        ),
+        ("precast:sequence_slots", "Slots of recurrent memory.", stats.total_sequence_slots as f64),
+        (
+            "precast:sequence_slots_used",
+            "Slots of recurrent memory that requests hold.",
+            stats.total_sequence_slots.saturating_sub(stats.free_sequence_slots) as f64,
+        ),
+        (
             "precast:max_running_requests",
             "The most requests that are computed at once.",
             stats.max_running_requests as f64,

@@ -35,15 +35,15 @@ pub(crate) struct Case {
 /// What must not change: for each choice, its parts by name.
 pub(crate) type Answer = BTreeMap<u64, BTreeMap<&'static str, Value>>;
 
-/// `count` requests, the same for the same `seed`; the longest answers have
+/// `count` requests to `apis` in turn, the same for the same `seed`; the longest answers have
 /// `longest` tokens, the longest prompts half as many words.
-pub(crate) fn cases(count: usize, seed: u64, longest: usize) -> Vec<Case> {
+pub(crate) fn cases(count: usize, seed: u64, longest: usize, apis: &[Api]) -> Vec<Case> {
     let mut random = Random::new(seed);
     let system = words(&mut random, 30);
-    (0..count).map(|i| case(&mut random, i, longest, &system)).collect()
+    (0..count).map(|i| case(&mut random, (i, apis[i % apis.len()]), longest, &system)).collect()
 }
 
-fn case(random: &mut Random, i: usize, longest: usize, system: &str) -> Case {
+fn case(random: &mut Random, (i, api): (usize, Api), longest: usize, system: &str) -> Case {
     // Most are short, as everywhere; a few are long.
     let reach = [8, 30, 30, longest / 2][random.below(4)];
     let prompt = match random.below(2) {
@@ -59,7 +59,6 @@ fn case(random: &mut Random, i: usize, longest: usize, system: &str) -> Case {
     let logprobs = random.below(4) == 0;
     let stop = (random.below(4) == 0).then(|| *random.pick(&["e", "17", " the", "\n", "or"]));
     let ignore_eos = random.below(2) == 0;
-    let api = [Api::Generate, Api::Completions, Api::Chat][i % 3];
     let mut body = match api {
         Api::Generate => json!({
             "text": prompt,

@@ -16,10 +16,8 @@ use std::{
 pub(crate) struct Expected {
     /// The request.
     pub(crate) case: Case,
-    /// Status, and the answer when it is 200.
-    pub(crate) status: u16,
     /// What a server without company said.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Answer,
 }
 
 /// What has happened so far.
@@ -171,18 +169,16 @@ impl<'a> Client<'a> {
             std::thread::sleep(Duration::from_millis(20));
             return if retry { Ok(()) } else { Err("429 without Retry-After".into()) };
         }
-        if status != expected.status {
-            return Err(format!("status {status} instead of {}", expected.status));
+        if status != 200 {
+            return Err(format!("status {status}"));
         }
-        if status == 200 {
-            let answer = answer()?;
-            if Some(&answer) != expected.answer.as_ref() {
-                let alone = &expected.answer;
-                return Err(format!("the answer is {answer:?}, alone it was {alone:?}"));
-            }
-            self.tally.answered.fetch_add(1, Relaxed);
-            self.tally.choices.fetch_add(choices, Relaxed);
+        let answer = answer()?;
+        if answer != expected.answer {
+            let alone = &expected.answer;
+            return Err(format!("the answer is {answer:?}, alone it was {alone:?}"));
         }
+        self.tally.answered.fetch_add(1, Relaxed);
+        self.tally.choices.fetch_add(choices, Relaxed);
         Ok(())
     }
 

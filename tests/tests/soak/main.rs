@@ -8,15 +8,17 @@
 mod cases;
 mod client;
 
+use cases::Api;
 use client::{Client, Expected, Tally};
 use precast_tests::{
-    compile,
+    compile, fixture,
     http::Server,
     process::{open_files, resident_bytes},
     root,
 };
 use serde_json::json;
 use std::{
+    path::PathBuf,
     process::Command,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
@@ -31,17 +33,41 @@ const CLIENTS: u64 = 24;
 const BUILD: &str = "--graph-bs 1 2 4 8 --prefill-chunks 16 64 --max-context 512 --kv-blocks 34";
 const OPTIONS: &str = "--threads 2 --max-running-requests 12 --max-queued-requests 16";
 
+/// What is served, and what it can be asked.
+struct Subject {
+    model: PathBuf,
+    apis: &'static [Api],
+}
+
+fn demo() -> Subject {
+    Subject { model: root("demo"), apis: &[Api::Generate, Api::Completions, Api::Chat] }
+}
+
 #[test]
 fn nothing_is_lost_or_leaks_in_seconds_of_saturation() {
-    soak(Duration::from_secs(6), 18);
+    soak(&demo(), Duration::from_secs(6), 18);
+}
+
+#[test]
+fn recurrent_memory_is_neither_lost_nor_leaked() {
+    let apis = &[Api::Generate, Api::Completions];
+    let server = soak(&Subject { model: fixture("qwen3_next"), apis }, Duration::from_secs(4), 12);
+    assert!(server.slots > 0.0, "it has recurrent memory");
+}
+
+#[test]
+fn windows_are_neither_lost_nor_leaked() {
+    let apis = &[Api::Generate, Api::Completions];
+    let server = soak(&Subject { model: fixture("gpt_oss"), apis }, Duration::from_secs(4), 12);
+    assert!(server.window_blocks > 0.0, "it has windows");
 }
 
 #[test]
 #[ignore = "takes as many minutes as SOAK_MINUTES says"]
 fn nothing_is_lost_or_leaks_in_a_long_saturation() {
     let minutes = std::env::var("SOAK_MINUTES").map_or(20.0, |m| m.parse().unwrap());
-    let retractions = soak(Duration::from_secs_f64(60.0 * minutes), 300);
-    assert!(retractions > 0.0, "blocks ran out");
+    let soaked = soak(&demo(), Duration::from_secs_f64(60.0 * minutes), 300);
+    assert!(soaked.retractions > 0.0, "blocks ran out");
 }
 
 /// What the system and the engine say about a server that has nothing to do.
@@ -54,13 +80,21 @@ struct Rest {
     tokens: f64,
 }
 
-/// Returns how often requests gave their blocks back.
-fn soak(time: Duration, case_count: usize) -> f64 {
+/// What a soak was about.
+struct Soaked {
+    /// How often requests gave their blocks back.
+    retractions: f64,
+    /// Slots of recurrent memory and blocks of windows, all of them free in the end.
+    slots: f64,
+    window_blocks: f64,
+}
+
+fn soak(subject: &Subject, time: Duration, case_count: usize) -> Soaked {
     let dir = TempDir::new().unwrap();
-    let artifact = dir.path().join("demo");
-    compile(PRECAST, &root("demo"), &artifact, BUILD);
+    let artifact = dir.path().join("artifact");
+    compile(PRECAST, &subject.model, &artifact, BUILD);
     let mut server = Server::start(PRECAST, &artifact, OPTIONS);
-    let expected = alone(&server, case_count);
+    let expected = alone(&server, subject, case_count);
     let tally = Tally::default();
     // Buffers reach their sizes, threads are started, the allocator has what it will ever have.
     saturate(&server, &expected, &tally, time / 4, 1);
@@ -82,9 +116,13 @@ fn soak(time: Duration, case_count: usize) -> f64 {
         assert!(count.load(Relaxed) > 0, "{tally:?}");
     }
     assert!(end.tokens > warm.tokens);
-    let retractions = server.metric("sglang:num_retractions_total");
+    let soaked = Soaked {
+        retractions: server.metric("sglang:num_retractions_total"),
+        slots: server.metric("precast:sequence_slots"),
+        window_blocks: server.metric("precast:window_blocks"),
+    };
     // Every answer that was waited for is counted once, and so is every other at most.
-    let idle: f64 = expected.iter().filter_map(|e| e.answer.as_ref()).map(|a| a.len() as f64).sum();
+    let idle: f64 = expected.iter().map(|e| e.answer.len() as f64).sum();
     let waited_for = idle + tally.choices.load(Relaxed) as f64;
     let at_most = waited_for + tally.abandoned.load(Relaxed) as f64;
     assert!(end.succeeded >= waited_for, "{} of {waited_for}", end.succeeded);
@@ -99,21 +137,19 @@ fn soak(time: Duration, case_count: usize) -> f64 {
     assert!(server.wait().success(), "{}", server.log());
     let log = server.log();
     assert!(!log.contains("panicked") && !log.contains("ERROR"), "{log}");
-    retractions
+    soaked
 }
 
 /// What the server answers when it has nothing else to do.
-fn alone(server: &Server, count: usize) -> Vec<Expected> {
-    let cases = cases::cases(count, 7, 180);
+fn alone(server: &Server, subject: &Subject, count: usize) -> Vec<Expected> {
+    let cases = cases::cases(count, 7, 180, subject.apis);
     cases
         .into_iter()
         .map(|case| {
             let (status, json) = server.post(case.path(), &case.body(false));
-            // Structured output may not be built in.
-            let may_refuse = case.body.get("response_format").is_some();
-            assert!(status == 200 || may_refuse && status == 400, "{}: {json}", case.body);
-            let answer = (status == 200).then(|| case.whole(&json).unwrap());
-            Expected { case, status, answer }
+            assert_eq!(status, 200, "{}: {json}", case.body);
+            let answer = case.whole(&json).unwrap();
+            Expected { case, answer }
         })
         .collect()
 }
@@ -154,6 +190,8 @@ fn rest(server: &Server) -> Rest {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(server.metric("sglang:num_used_tokens"), 0.0, "blocks are missing");
+    assert_eq!(server.metric("precast:window_blocks_used"), 0.0, "window blocks are missing");
+    assert_eq!(server.metric("precast:sequence_slots_used"), 0.0, "slots are missing");
     // Connections that clients have closed are seen when they are read next.
     std::thread::sleep(Duration::from_millis(300));
     Rest {
