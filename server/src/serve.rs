@@ -17,6 +17,9 @@ use tokio::{
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 /// How long the engine's last step may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it may take when somebody is in a hurry. Not nothing: a signal often comes twice, to the process and
+/// to its group, and an engine that has nothing to do stops in a moment.
+const HURRY: Duration = Duration::from_secs(1);
 /// How long connections may stay open after the last response.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -169,7 +172,7 @@ async fn stop_engine(state: &AppState, stops: &mut mpsc::Receiver<()>) -> Option
     let stopped = tokio::task::spawn_blocking(move || engine.shutdown());
     let is_stuck = tokio::select! {
         result = tokio::time::timeout(STOP_TIMEOUT, stopped) => result.is_err(),
-        () = next(stops) => true,
+        () = async { next(stops).await; tokio::time::sleep(HURRY).await } => true,
     };
     if !is_stuck {
         return None;

@@ -132,6 +132,64 @@ fn sigterm_finishes_what_runs_and_takes_no_more() {
     assert!(server.wait().success());
 }
 
+/// The answer would take minutes, and draining waits for it; who does not want to wait asks again.
+#[test]
+fn a_second_sigterm_ends_what_runs_at_once() {
+    let build = "--graph-bs 1 2 --prefill-chunks 16 --max-context 40960 --kv-blocks 2560";
+    let (mut server, _dir) = serve("qwen3", build, "--drain-timeout 600");
+    let mut request = body(&prompts()[0], 40_000, 1);
+    request["stream"] = true.into();
+    request["return_logprob"] = false.into();
+    let mut lines = BufReader::new(server.post_stream("/generate", &request)).lines();
+    lines.next().unwrap().unwrap();
+    let pid = server.pid().to_string();
+    let term = || assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    term();
+    eventually("it drains", || server.get("/health").0 == 503);
+    assert_eq!(server.metric("sglang:num_running_reqs"), 1.0, "the first waits for the answer");
+    let start = Instant::now();
+    term();
+    let rest: Vec<String> = lines.map_while(Result::ok).filter(|l| !l.is_empty()).collect();
+    assert!(server.wait().success(), "{}", server.log());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    let error = rest.iter().rfind(|l| l.contains("\"error\"")).expect("the client is told");
+    assert!(error.contains("shutting down"), "{error}");
+    let log = server.log();
+    assert!(log.contains("a second signal ends running requests"), "{log}");
+}
+
+/// As `timeout` sends them: to the process, and to its group.
+#[test]
+fn signals_that_come_twice_stop_an_idle_server_well() {
+    let (mut server, _dir) = serve("qwen2", TIGHT, "");
+    let pid = server.pid().to_string();
+    // The last may find nobody.
+    for _ in 0..5 {
+        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    }
+    let status = server.wait();
+    let log = server.log();
+    assert!(status.success() && !log.contains("ERROR"), "{status}: {log}");
+}
+
+#[test]
+fn the_name_it_is_served_under_shows_everywhere() {
+    let (server, _dir) = serve("qwen2", TIGHT, "--served-model-name org/some-name");
+    let models: Value = serde_json::from_str(&server.get("/v1/models").1).unwrap();
+    assert_eq!(models["data"][0]["id"], "org/some-name");
+    assert_eq!(models["data"].as_array().unwrap().len(), 1);
+    let prompt = json!({"model": "org/some-name", "prompt": "x", "max_tokens": 2});
+    let mut streamed = prompt.clone();
+    streamed["stream"] = true.into();
+    assert_eq!(server.ask("/v1/completions", &prompt)["model"], "org/some-name");
+    let (_, text) = server.post_text("/v1/completions", &streamed);
+    let first = text.lines().next().unwrap().strip_prefix("data: ").unwrap();
+    let first: Value = serde_json::from_str(first).unwrap();
+    assert_eq!(first["model"], "org/some-name");
+    let metrics = server.get("/metrics").1;
+    assert!(metrics.contains("model_name=\"org/some-name\""), "{metrics}");
+}
+
 #[test]
 fn nothing_a_client_sends_stops_the_engine() {
     let (server, _dir) = serve("qwen2", TIGHT, "");
