@@ -227,6 +227,7 @@ mod tests {
             (r#"{"top_k": 0}"#, "`top_k` must be -1 (off) or at least 1, found 0"),
             (r#"{"top_k": -2}"#, "`top_k` must be -1 (off) or at least 1, found -2"),
             (r#"{"n": 0}"#, "`n` must be between 1 and 128, found 0"),
+            (r#"{"n": 129}"#, "`n` must be between 1 and 128, found 129"),
             (
                 r#"{"max_tokens": 2, "min_tokens": 3}"#,
                 "`min_tokens` must not be above `max_tokens`",

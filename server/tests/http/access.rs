@@ -40,11 +40,15 @@ pub(crate) fn install_log() {
     LazyLock::force(&INSTALLED);
 }
 
+/// What was logged so far, for tests that do all their work on their own thread.
+pub(crate) fn log_lines() -> Vec<Value> {
+    let text = LOGGED.with_borrow(|logged| String::from_utf8(logged.clone()).unwrap());
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// The lines about requests so far.
 fn logged() -> Vec<Value> {
-    let text = LOGGED.with_borrow(|logged| String::from_utf8(logged.clone()).unwrap());
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["message"] == "request").collect()
+    log_lines().into_iter().filter(|line| line["message"] == "request").collect()
 }
 
 async fn with_id(app: &Router, id: &str) -> Answer {

@@ -240,6 +240,7 @@ async fn what_cannot_be_done_is_refused_by_name() {
         (json!({"prompt": "a", "suffix": "b"}), "suffix"),
         (json!({"prompt": "a", "best_of": 2, "stream": true}), "best_of"),
         (json!({"prompt": "a", "best_of": 1, "n": 2}), "best_of"),
+        (json!({"prompt": "a", "n": 129}), "n"),
         (json!({"prompt": "a", "logprobs": 1000}), "logprobs"),
         (json!({"prompt": "a", "stop": vec!["x"; 17]}), "stop"),
         (

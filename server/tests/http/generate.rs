@@ -300,6 +300,7 @@ async fn errors_have_their_own_shape_and_name_the_field() {
             "sampling_params.temperature",
         ),
         (json!({"text": "a", "sampling_params": {"top_p": 0}}), "sampling_params.top_p"),
+        (json!({"text": "a", "sampling_params": {"n": 129}}), "sampling_params.n"),
         (json!({"text": "a", "sampling_params": {"regex": "(x"}}), "sampling_params.regex"),
         (
             json!({"text": "a", "sampling_params": {"max_new_tokens": 500}}),

@@ -1,6 +1,7 @@
 //! Engines that fail and clients that stall, over sockets.
 
 use crate::{
+    access::{install_log, log_lines},
     live::{http, read},
     support::{ids, model_of},
 };
@@ -115,6 +116,46 @@ fn a_stuck_step_fails_its_requests_and_the_server_recovers() {
     assert!(after.starts_with("HTTP/1.1 200"), "{after}");
     live.stop();
     live.end().unwrap();
+}
+
+/// On one thread, whose log is the test's own.
+#[tokio::test]
+async fn the_log_says_what_is_stuck_and_that_it_went_on() {
+    install_log();
+    let failure = Some(Failure::Stall { after: 5, time: Duration::from_millis(800) });
+    let engine = fake_engine(&FakeModel { failure, ..fake() }, EngineOptions::default());
+    let options = ServerOptions {
+        port: 0,
+        watchdog_timeout: Some(Duration::from_millis(200)),
+        ..ServerOptions::default()
+    };
+    let listener = listen(&options).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stops, receiver) = mpsc::channel(4);
+    let backend = Arc::new(engine.clone());
+    let served = tokio::spawn(serve_until(listener, backend, model_of(256), options, receiver));
+    let ask = move || read(http(address, "POST", "/generate", &generate(40, false)));
+    let answer = tokio::task::spawn_blocking(ask).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    let health = move || read(http(address, "GET", "/health", &Value::Null));
+    while !tokio::task::spawn_blocking(health).await.unwrap().starts_with("HTTP/1.1 200") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    stops.send(()).await.unwrap();
+    served.await.unwrap().unwrap();
+    let lines = log_lines();
+    let about = |level: &str, text: &str| {
+        let is = |line: &&Value| line["message"].as_str().is_some_and(|m| m.contains(text));
+        let found: Vec<&Value> = lines.iter().filter(is).collect();
+        assert_eq!(found.len(), 1, "once: {lines:#?}");
+        assert_eq!(found[0]["level"], level);
+        found[0].clone()
+    };
+    let stuck =
+        about("ERROR", "a step of the engine has not ended within 0.2 seconds: requests fail");
+    assert_eq!((&stuck["failed"], &stuck["device"]), (&json!(1), &json!(engine.device_name())));
+    assert!(stuck["message"].as_str().unwrap().contains("/health says so until it ends"));
+    about("WARN", "the step that was stuck has ended; requests are taken again");
 }
 
 fn fails(failure: Failure, why: &str) {

@@ -38,13 +38,14 @@ fn collector() -> (SocketAddr, mpsc::Receiver<(String, Value)>) {
                 let length = head.lines().find_map(|l| l.strip_prefix("content-length: ")).unwrap();
                 let mut body = vec![0; length.trim().parse().unwrap()];
                 reader.read_exact(&mut body).unwrap();
+                // Before the answer, after which the test looks.
+                if sender.send((head, serde_json::from_slice(&body).unwrap())).is_err() {
+                    return;
+                }
                 reader
                     .get_mut()
                     .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
                     .unwrap();
-                if sender.send((head, serde_json::from_slice(&body).unwrap())).is_err() {
-                    return;
-                }
             }
         }
     });
