@@ -7,6 +7,7 @@ mod crowd;
 mod disk;
 mod memory;
 mod mutations;
+mod panic;
 mod slow;
 
 use precast_tests::{compile, fixture};
