@@ -83,15 +83,36 @@ def plain_policies(_):
 def requests_that_begin_alike_meet(_):
     a, b = workers()
     options = ["--cache-threshold", "0.3", "--balance-abs-threshold", "1000"]
+    # Taken in turn by two workers, each of an odd number of groups would be at both.
+    names, turns = ("first", "second", "third", "fourth", "fifth"), 6
     with a, b, router(a, b, policy="cache_aware", options=options) as front:
-        groups = [f"group {name} " * 24 for name in ("first", "second", "third", "fourth")]
-        cached = 0
-        for turn in range(6):
-            for group in groups:
-                answer = front.post("/generate", body(f"{group} question {turn}", 4))
-                cached += answer["meta_info"]["cached_tokens"] if turn else 0
-        check(served(a) + served(b) == 24, f"{served(a)} and {served(b)}")
-        check(cached > 0, "nothing is taken from a cache although prompts begin alike")
+        ask = lambda name, turn, tokens: front.post("/generate", body(f"{name} group " * 24 + f"question {turn}", tokens))
+        # What nobody has seen goes where least is running, so the first of each group run together.
+        with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+            first = []
+            for name in names:
+                first.append(pool.submit(ask, name, 0, 256))
+                time.sleep(0.05)
+            for answer in first:
+                check(answer.result()["meta_info"]["completion_tokens"] == 256, f"{answer.result()}")
+        check(served(a) and served(b), f"one worker has all the groups: {served(a)} and {served(b)}")
+        homes, prompt, cached = {name: set() for name in names}, 0, 0
+        for turn in range(1, turns):
+            for name in names:
+                before = served(a), served(b)
+                answer = ask(name, turn, 4)["meta_info"]
+                # Counted when the step ends, which may be after the answer is here.
+                deadline = time.monotonic() + 10
+                while sum(moved := [served(a) - before[0], served(b) - before[1]]) == 0:
+                    check(time.monotonic() < deadline, "a request is not counted")
+                check(sorted(moved) == [0, 1], f"one request is served by one worker: {moved}")
+                homes[name].add("a" if moved[0] else "b")
+                prompt += answer["prompt_tokens"]
+                cached += answer["cached_tokens"]
+        check(all(len(at) == 1 for at in homes.values()), f"a group is at two workers: {homes}")
+        check(set.union(*homes.values()) == {"a", "b"}, f"one worker has all the groups: {homes}")
+        # In turn, one request of each group in five would find nothing.
+        check(cached > 0.85 * prompt, f"{cached} of {prompt} prompt tokens come from a cache")
 
 
 def a_killed_worker_takes_no_other_requests_with_it(_):
