@@ -21,7 +21,8 @@ const FAULTY: &str = env!("CARGO_BIN_EXE_precast-with-faulty-kernel");
 fn panics(threads: &str) {
     let dir = TempDir::new().unwrap();
     let (artifact, fault) = (dir.path().join("artifact"), dir.path().join("fault"));
-    let build = "--graph-bs 1 4 --prefill-chunks 16 --max-context 32768 --kv-blocks 4096 --no-record";
+    let build =
+        "--graph-bs 1 4 --prefill-chunks 16 --max-context 32768 --kv-blocks 4096 --no-record";
     compile(FAULTY, &fixture("qwen3_next"), &artifact, build);
     let before = contents(&artifact);
     let mut command = Command::new(FAULTY);
