@@ -151,14 +151,14 @@ impl Out {
     /// Stores `width` values from column `first` of `row` on.
     ///
     /// # Safety
-    /// As [`Simd`]; row and columns were bound, `values` is valid for a panel.
+    /// As [`Simd`]; row and columns were bound.
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, row: usize, first: usize, width: usize, values: *const f32) {
+    unsafe fn store<S: Simd>(&self, row: usize, first: usize, width: usize, values: &Panel<S>) {
         #[inline(always)]
-        unsafe fn part<S: Simd, O: Element>(out: *mut O, width: usize, values: *const f32) {
-            for i in (0..width).step_by(LANES) {
+        unsafe fn part<S: Simd, O: Element>(out: *mut O, width: usize, values: &Panel<S>) {
+            for (i, &v) in (0..width).step_by(LANES).zip(values) {
                 // SAFETY: as the caller's.
-                unsafe { O::store_part::<S>(out.add(i), S::load(values.add(i)), width - i) }
+                unsafe { O::store_part::<S>(out.add(i), v, width - i) }
             }
         }
         // SAFETY: as the caller's.
@@ -218,7 +218,10 @@ pub(crate) enum ResultRows<'a> {
     List(&'a [u32]),
 }
 
-/// The sums of a panel, `[rows][64]`, which an [`End`] uses as its working memory.
+/// A row's values of a panel.
+type Panel<S> = [<S as Simd>::V; WIDTH / LANES];
+
+/// The sums of a panel, `[rows][64]`.
 #[derive(Clone, Copy)]
 pub(crate) struct PanelSums<'a> {
     pub(crate) panel: usize,
@@ -300,76 +303,82 @@ impl Vectorised for Finish<'_> {
             };
             // SAFETY: as the caller's.
             unsafe {
-                let values = sums.add(i * WIDTH);
-                if let Some((factors, sources)) = factors {
-                    let factor = S::splat(*factors.add(sources[i] as usize));
-                    for i in (0..WIDTH).step_by(LANES) {
-                        S::store(values.add(i), S::mul(S::load(values.add(i)), factor));
-                    }
-                }
-                end.finish_row::<S>(row, panel, values);
+                let factor = factors.map(|(factors, sources)| *factors.add(sources[i] as usize));
+                end.finish_row::<S>(row, panel, sums.add(i * WIDTH), factor);
             }
         }
     }
 }
 
 impl End {
-    /// Takes the 64 sums of a row, which become results in place.
+    /// Takes the 64 sums of a row.
     ///
     /// # Safety
     /// As [`End::store`].
     #[inline(always)]
-    unsafe fn finish_row<S: Simd>(&self, row: usize, panel: usize, values: *mut f32) {
-        let first = panel * WIDTH;
-        let width = (self.n - first).min(WIDTH);
+    unsafe fn finish_row<S: Simd>(
+        &self,
+        row: usize,
+        panel: usize,
+        sums: *const f32,
+        factor: Option<f32>,
+    ) {
+        let (mut first, mut width) = (panel * WIDTH, (self.n - panel * WIDTH).min(WIDTH));
         // SAFETY: `first + width <= n`, and half of both where pairs become one.
         unsafe {
-            if let Some((bias, scale)) = &self.integers {
-                let (bias, scale) = (bias.row(0).add(first), scale.row(0).add(first));
-                for i in 0..width {
-                    let sum = (*values.add(i)).to_bits() as i32;
-                    *values.add(i) = sum.wrapping_add(*bias.add(i)) as f32 * *scale.add(i);
+            let mut values: Panel<S> = match &self.integers {
+                Some((bias, scale)) => {
+                    let (bias, scale) = (bias.row(0).add(first), scale.row(0).add(first));
+                    let mut floats = [0.0; WIDTH];
+                    for (i, float) in floats.iter_mut().enumerate().take(width) {
+                        let sum = (*sums.add(i)).to_bits() as i32;
+                        *float = sum.wrapping_add(*bias.add(i)) as f32 * *scale.add(i);
+                    }
+                    std::array::from_fn(|v| S::load(floats.as_ptr().add(v * LANES)))
                 }
+                None => std::array::from_fn(|v| S::load(sums.add(v * LANES))),
+            };
+            if let Some(factor) = factor {
+                values = values.map(|v| S::mul(v, S::splat(factor)));
             }
             if let Some(bias) = self.bias.of(row) {
-                for i in (0..width).step_by(LANES) {
-                    let bias = f32::load_part::<S>(bias.add(first + i), width - i);
-                    S::store(values.add(i), S::add(S::load(values.add(i)), bias));
+                for (i, v) in (0..width).step_by(LANES).zip(&mut values) {
+                    *v = S::add(*v, f32::load_part::<S>(bias.add(first + i), width - i));
                 }
             }
-            let (first, width) = match &self.gate {
-                Gate::None => (first, width),
-                Gate::Silu => (gated::<S, _>(&SiluMul, values, panel), HALF),
-                Gate::Clamped(gate) => (gated::<S, _>(gate, values, panel), HALF),
-            };
+            match &self.gate {
+                Gate::None => {}
+                Gate::Silu => gated::<S, _>(&SiluMul, &mut values),
+                Gate::Clamped(gate) => gated::<S, _>(gate, &mut values),
+            }
+            if !matches!(self.gate, Gate::None) {
+                (first, width) = (panel * HALF, HALF);
+            }
             if let Some(residual) = &self.residual {
                 let residual = residual.row(row).add(first);
-                for i in (0..width).step_by(LANES) {
-                    let other = f32::load_part::<S>(residual.add(i), width - i);
-                    S::store(values.add(i), S::add(other, S::load(values.add(i))));
+                for (i, v) in (0..width).step_by(LANES).zip(&mut values) {
+                    *v = S::add(f32::load_part::<S>(residual.add(i), width - i), *v);
                 }
             }
-            self.out.store::<S>(row, first, width, values);
+            self.out.store::<S>(row, first, width, &values);
             if let Some(largest) = &self.largest {
-                largest.store::<S>(row, panel, width, values);
+                largest.store::<S>(row, panel, width, &values);
             }
         }
     }
 }
 
-/// Makes one value of each gate and its up at `v`; returns the column of the first.
+/// Makes one value of each gate and its up.
 ///
 /// # Safety
-/// As [`Simd`]; `v` is valid for a panel.
+/// As [`Simd`].
 #[inline(always)]
-unsafe fn gated<S: Simd, F: Binary>(gate: &F, v: *mut f32, panel: usize) -> usize {
-    for i in (0..HALF).step_by(LANES) {
+unsafe fn gated<S: Simd, F: Binary>(gate: &F, values: &mut Panel<S>) {
+    let (gates, ups) = values.split_at_mut(HALF / LANES);
+    for (v, up) in gates.iter_mut().zip(ups) {
         // SAFETY: as the caller's.
-        unsafe {
-            S::store(v.add(i), gate.apply::<S>(S::load(v.add(i)), S::load(v.add(HALF + i))));
-        }
+        *v = unsafe { gate.apply::<S>(*v, *up) };
     }
-    panel * HALF
 }
 
 /// Finds the index of the largest of each row, the smallest index when several are equal. NaN is
@@ -396,21 +405,24 @@ impl Largest {
         Ok(Self { rows, panels, ids, out, n, best })
     }
 
-    /// Takes the results of a row and panel, of which there are `width` at `values`.
+    /// Takes the results of a row and panel, of which there are `width`.
     ///
     /// # Safety
-    /// Row and panel exist, buffers are alive.
+    /// As [`Simd`]; row and panel exist, buffers are alive.
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, row: usize, panel: usize, width: usize, values: *mut f32) {
-        // SAFETY: `values` is valid for a panel; the scratch has a place for each row and panel.
-        // `max` gives its second operand where the first is NaN.
+    unsafe fn store<S: Simd>(&self, row: usize, panel: usize, width: usize, values: &Panel<S>) {
+        // SAFETY: the scratch has a place for each row and panel. `max` gives its second operand
+        // where the first is NaN.
         unsafe {
-            for i in width..WIDTH {
-                *values.add(i) = f32::NEG_INFINITY;
-            }
             let mut most = S::splat(f32::NEG_INFINITY);
-            for i in (0..WIDTH).step_by(LANES) {
-                most = S::max(S::load(values.add(i)), most);
+            for (i, &v) in (0..width).step_by(LANES).zip(values) {
+                let mut v = v;
+                if width - i < LANES {
+                    let mut lanes = S::lanes(v);
+                    lanes[width - i..].fill(f32::NEG_INFINITY);
+                    v = S::load(lanes.as_ptr());
+                }
+                most = S::max(v, most);
             }
             *self.best.row(row).add(panel) = S::largest(most);
         }

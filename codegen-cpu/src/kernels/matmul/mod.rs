@@ -183,6 +183,9 @@ impl<W: Weight> Matmul<W> {
                     let x = x.add(first * W::GROUP);
                     for tile in 0..tiles {
                         let (row, rows) = tile_rows(self.rows, tiles, tile);
+                        // Sums that are not kept for another block stay in the nearest cache.
+                        let is_only = groups <= block_groups;
+                        let sums = sums.add(if is_only { 0 } else { row * WIDTH });
                         let ahead = if tiles == 1 {
                             Ahead::part(next, count, 0, 1)
                         } else {
@@ -193,13 +196,13 @@ impl<W: Weight> Matmul<W> {
                             x: x.add(row * stride),
                             stride,
                             groups: steps,
-                            sums: sums.add(row * WIDTH),
+                            sums,
                             fresh: first == 0,
                             ahead,
                         }
                         .multiply::<S>(rows);
                         if first + count == groups {
-                            let (sums, rows) = (sums.add(row * WIDTH), ResultRows::From(row, rows));
+                            let rows = ResultRows::From(row, rows);
                             self.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
                         }
                     }

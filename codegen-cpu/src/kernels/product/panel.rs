@@ -151,6 +151,9 @@ impl<F: Fold> Block<'_, F> {
         for tile in 0..tiles {
             let (row, count) = tile_rows(rows.len(), tiles, tile);
             let lines = WORD_LINES.div_ceil(expansion);
+            // Sums that are not kept for another block stay in the nearest cache.
+            let is_only = self.first == 0 && self.results.is_some();
+            let at = if is_only { 0 } else { row * WIDTH };
             let stretch = Stretch::<P, F> {
                 weights: self.weights,
                 first: self.first * expansion,
@@ -161,8 +164,8 @@ impl<F: Fold> Block<'_, F> {
                 next: &rows[row + count..],
                 fold: self.fold,
                 ahead: Ahead::spread(self.next.cast(), steps, lines, tile, tiles),
-                partial: work.partial.wrapping_add(row * WIDTH),
-                sums: work.sums.wrapping_add(row * WIDTH),
+                partial: work.partial.wrapping_add(at),
+                sums: work.sums.wrapping_add(at),
             };
             let (rows, sums) = (&rows[row..row + count], stretch.sums);
             // SAFETY: as the caller's.
