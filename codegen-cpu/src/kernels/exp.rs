@@ -36,10 +36,12 @@ pub(crate) unsafe fn exp<S: Simd>(x: S::V) -> S::V {
     }
 }
 
-/// The first four coefficients of `2^r` after 1, on `|r| <= 1/2`.
-const POWERS_OF_TWO: [f32; 4] = [0.693_124_2, 0.240_241, 0.055_906_43, 0.009_582_853];
+/// The first five coefficients of `2^r` after 1, on `|r| <= 1/2`.
+#[allow(clippy::approx_constant, reason = "fitted to the interval: near ln 2, and not ln 2")]
+const POWERS_OF_TWO: [f32; 5] =
+    [0.693_147, 0.240_222_42, 0.055_507_336, 9.671_513e-3, 1.326_472_7e-3];
 
-/// `2^x` with a relative error below 3e-6, for what is rounded to bf16 afterwards. 1 at zero; zero below
+/// `2^x` with a relative error below 3e-7, for what is rounded to bf16 afterwards. 1 at zero; zero below
 /// -150 and where `x` is NaN; at most the largest finite power above 127.
 ///
 /// # Safety
@@ -116,7 +118,7 @@ mod tests {
                 for (x, got) in x.into_iter().zip(of(x)) {
                     let want = f64::from(x).exp2();
                     let error = (f64::from(got) - want).abs() / want;
-                    assert!(error < 3e-6, "2^{x}: {got}, expected {want}");
+                    assert!(error < 3e-7, "2^{x}: {got}, expected {want}");
                 }
             }
             let edges = [0.0, -0.0, -151.0, -1e30, f32::NEG_INFINITY, f32::NAN];

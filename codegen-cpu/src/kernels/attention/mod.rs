@@ -8,7 +8,8 @@
 //!
 //! Where keys and values are bf16 and the machine multiplies pairs of them, queries and the weights
 //! of the softmax are rounded to bf16 too (sums stay `f32`). Values are then taken two tokens at a
-//! time, always an even one and the next, so that cuts between rows do not show.
+//! time, always an even one and the next, so that cuts between rows do not show. What is left of a
+//! head after two vectors at a time meets weights that are not rounded.
 
 mod sinks;
 mod tile;
@@ -445,8 +446,8 @@ unsafe fn soften<S: Simd>(
     }
 }
 
-/// As [`soften`] for scores that `scale` was not yet applied to, with the weights rounded at `rounded`
-/// instead. The maximum is that of the scaled scores.
+/// As [`soften`] for scores that `scale` was not yet applied to, with the weights also rounded at
+/// `rounded`. The maximum is that of the scaled scores.
 ///
 /// # Safety
 /// As for [`soften`]; `rounded` is valid for [`CHUNK_TOKENS`] elements.
@@ -468,6 +469,7 @@ unsafe fn soften_pairs<S: Simd>(
         let mut sum = S::splat(0.0);
         for i in (from..to).step_by(LANES) {
             let weight = exp2_short::<S>(S::mul_add(S::load(scores.add(i)), by, less));
+            S::store(scores.add(i), weight);
             S::store_bf16_normal(rounded.add(i), weight);
             sum = S::add(sum, weight);
         }

@@ -72,7 +72,8 @@ pub(super) struct Values<'a, T> {
     pub(super) d: usize,
     /// Weights, [`CHUNK_TOKENS`] for each query.
     pub(super) weights: *const f32,
-    /// The weights as bf16 instead, where [`pairs`] are multiplied.
+    /// The same as bf16 where [`pairs`] are multiplied, for all of a value but what is left after
+    /// two vectors at a time.
     pub(super) rounded: *const bf16,
     /// Sums, `stride` apart.
     pub(super) sums: *mut f32,
@@ -309,7 +310,7 @@ impl<T: KvElement, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
         unsafe {
             for (q, row) in acc.iter_mut().enumerate() {
                 let at = q * CHUNK_TOKENS + token;
-                if const { pairs::<S, T>() } {
+                if const { pairs::<S, T>() && V > 1 } {
                     let pair = rounded.add(at).cast::<u32>().read_unaligned();
                     for (a, pair_of_values) in row.iter_mut().zip(words) {
                         *a = S::pair_dot_bits(*a, pair_of_values, pair);
