@@ -41,8 +41,8 @@ pub(crate) unsafe fn exp<S: Simd>(x: S::V) -> S::V {
 const POWERS_OF_TWO: [f32; 5] =
     [0.693_147, 0.240_222_42, 0.055_507_336, 9.671_513e-3, 1.326_472_7e-3];
 
-/// `2^x` with a relative error below 3e-7, for what is rounded to bf16 afterwards. 1 at zero; zero below
-/// -150 and where `x` is NaN; at most the largest finite power above 127.
+/// `2^x` for `x` up to 127 with a relative error below 3e-7, for what is rounded to bf16 afterwards. 1 at
+/// zero; zero below -150 and where `x` is NaN.
 ///
 /// # Safety
 /// The machine has the instructions of `S`.
