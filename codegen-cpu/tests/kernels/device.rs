@@ -183,6 +183,11 @@ fn bad_calls_are_refused_with_the_reason() {
     factor[1] = Scalar::Float(64.0);
     let error = why(&mut device, "add_f32", &[a, b, c], &factor);
     assert!(error.contains("`n` is the factor 64, expected a count"), "{error}");
+    let mut attention = ints([1, 1, 1, 1, 1, 2, 16]);
+    attention.push(Scalar::Float(-0.5));
+    attention.extend(ints([2, 2]));
+    let error = why(&mut device, "attention_f32_f32", &[a, b, c, c, a], &attention);
+    assert!(error.contains("a scale of -0.5, expected one that is not negative"), "{error}");
 }
 
 #[test]
