@@ -1,4 +1,4 @@
-//! The exponential over many values at once.
+//! The exponential in loops over many values.
 
 /// `e^-d` for `d >= 0`, within 2 units in the last place; 0 when `d` is above 87 or not a number.
 ///
@@ -24,34 +24,6 @@ pub(crate) fn exp_neg(d: f32) -> f32 {
     if d <= 87.0 { p * scale } else { 0.0 }
 }
 
-/// Sum of `e^((x - max) * rate)` over `values`, none of which is above `max`; values that are not
-/// numbers count as 0. The order of the sum depends on the length alone.
-pub(crate) fn sum_exp(values: &[f32], max: f32, rate: f32) -> f64 {
-    const LANES: usize = 16;
-    let mut sums = [0.0f64; LANES];
-    let (chunks, tail) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (sum, &x) in sums.iter_mut().zip(chunk) {
-            *sum += f64::from(exp_neg((max - x) * rate));
-        }
-    }
-    let rest: f64 = tail.iter().map(|&x| f64::from(exp_neg((max - x) * rate))).sum();
-    sums.iter().sum::<f64>() + rest
-}
-
-/// The largest of `values`, ignoring what is not a number; `-inf` when there is none.
-pub(crate) fn largest(values: &[f32]) -> f32 {
-    const LANES: usize = 16;
-    let mut best = [f32::NEG_INFINITY; LANES];
-    let (chunks, tail) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (best, &x) in best.iter_mut().zip(chunk) {
-            *best = if x > *best { x } else { *best };
-        }
-    }
-    best.iter().chain(tail).fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,15 +39,5 @@ mod tests {
         assert_eq!(exp_neg(0.0), 1.0);
         assert_eq!(exp_neg(f32::INFINITY), 0.0);
         assert_eq!(exp_neg(f32::NAN), 0.0);
-    }
-
-    #[test]
-    fn sums_and_maxima_skip_what_is_no_number() {
-        let mut values = vec![1.0f32; 37];
-        values[3] = f32::NAN;
-        values[36] = f32::NEG_INFINITY;
-        assert_eq!(largest(&values), 1.0);
-        assert_eq!(sum_exp(&values, 1.0, 1.0), 35.0);
-        assert_eq!(largest(&[f32::NAN]), f32::NEG_INFINITY);
     }
 }

@@ -1,8 +1,8 @@
 //! Log-probabilities of the model's own distribution.
 
 use super::{
-    exp::{largest, sum_exp},
     rank::{Ranked, best},
+    scan::{largest, sum_exp},
 };
 use crate::TokenLogprob;
 

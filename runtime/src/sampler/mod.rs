@@ -10,14 +10,17 @@ mod exp;
 pub(crate) mod logprob;
 mod rank;
 mod rng;
+mod scan;
 
 pub(crate) use adjust::{Choice, History, is_needed as adjusts};
 pub(crate) use rank::Ranked;
 
 use crate::Sampling;
 use adjust::Adjuster;
-use exp::{exp_neg, largest};
+use exp::exp_neg;
+use multiversion::multiversion;
 use rank::{Nucleus, best, reach};
+use scan::largest;
 
 /// Chooses tokens; holds the scratch memory, so that choosing allocates nothing.
 pub(crate) struct Sampler {
@@ -155,7 +158,7 @@ impl Kept {
     fn draw(&self, u: f64, logits: &[f32], block_sums: &mut Vec<f64>) -> Option<u32> {
         block_sums.clear();
         for (block, values) in logits.chunks(BLOCK).enumerate() {
-            block_sums.push(self.block_sum(values, (block * BLOCK) as u32));
+            block_sums.push(block_sum(self, values, (block * BLOCK) as u32));
         }
         let mut left = u * block_sums.iter().sum::<f64>();
         let mut last = None;
@@ -176,21 +179,6 @@ impl Kept {
         last.and_then(|(start, values)| self.draw_in_block(f64::INFINITY, start as u32, values))
     }
 
-    fn block_sum(&self, values: &[f32], start: u32) -> f64 {
-        const LANES: usize = 16;
-        if values.iter().fold(true, |below, &x| below & (x < self.cut.logit)) {
-            return 0.0;
-        }
-        let mut sums = [0.0f64; LANES];
-        for (row, chunk) in values.chunks(LANES).enumerate() {
-            let first = start + (row * LANES) as u32;
-            for ((sum, &x), lane) in sums.iter_mut().zip(chunk).zip(0u32..) {
-                *sum += f64::from(self.weight(x, first + lane));
-            }
-        }
-        sums.iter().sum()
-    }
-
     fn draw_in_block(&self, target: f64, start: u32, values: &[f32]) -> Option<u32> {
         let mut sum = 0.0;
         let mut last = None;
@@ -206,6 +194,27 @@ impl Kept {
         }
         last
     }
+}
+
+/// Sum of the weights of at most [`BLOCK`] values, the first of which belongs to the token `start`.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
+fn block_sum(kept: &Kept, values: &[f32], start: u32) -> f64 {
+    const LANES: usize = 16;
+    if values.iter().fold(true, |below, &x| below & (x < kept.cut.logit)) {
+        return 0.0;
+    }
+    // Apart from their sum, which is in doubles, they become better vector code.
+    let mut weights = [0.0; BLOCK];
+    for ((weight, &x), token) in weights.iter_mut().zip(values).zip(start..) {
+        *weight = kept.weight(x, token);
+    }
+    let mut sums = [0.0f64; LANES];
+    for chunk in weights.as_chunks::<LANES>().0 {
+        for (sum, &weight) in sums.iter_mut().zip(chunk) {
+            *sum += f64::from(weight);
+        }
+    }
+    sums.iter().sum()
 }
 
 #[cfg(test)]

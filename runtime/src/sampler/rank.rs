@@ -1,7 +1,10 @@
 //! Tokens by rank without sorting the vocabulary. A larger logit ranks first; of equal ones, the
 //! smaller id.
 
-use super::exp::exp_neg;
+use super::{
+    exp::exp_neg,
+    scan::{any_above, mass_above, weights},
+};
 use std::cmp::Ordering;
 
 /// A token with its logit.
@@ -41,8 +44,8 @@ pub(crate) fn best(logits: &[f32], count: usize, out: &mut Vec<Ranked>) {
     let full = count.saturating_mul(2).min(logits.len());
     let mut threshold = f32::NEG_INFINITY;
     for (values, block) in logits.chunks(SKIPPED).zip(0u32..) {
-        // Nearly all of them after a while; without branches, so that it becomes vector code.
-        if !values.iter().fold(false, |any, &x| any | (x > threshold)) {
+        // Nearly all of them after a while.
+        if !any_above(values, threshold) {
             continue;
         }
         for (&logit, token) in values.iter().zip(block * SKIPPED as u32..) {
@@ -108,9 +111,7 @@ impl Nucleus {
         share: f64,
         scratch: &mut Vec<Ranked>,
     ) -> Option<Ranked> {
-        for (weight, &logit) in self.weights.iter_mut().zip(logits) {
-            *weight = exp_neg((max - logit) * rate);
-        }
+        weights(logits, max, rate, &mut self.weights);
         let all = self.above(0.0);
         let target = share * all.weight;
         // Tokens above the weight of `near` do not reach the target, those above that of `far` do.
@@ -142,20 +143,8 @@ impl Nucleus {
 
     /// The tokens whose weight is above `limit`.
     fn above(&self, limit: f32) -> Mass {
-        const LANES: usize = 16;
-        let mut weights = [0.0f64; LANES];
-        let mut counts = [0u32; LANES];
-        let (chunks, tail) = self.weights.as_chunks::<LANES>();
-        let mut last = [0.0; LANES];
-        last[..tail.len()].copy_from_slice(tail);
-        for chunk in chunks.iter().chain([&last]) {
-            for ((sum, count), &w) in weights.iter_mut().zip(&mut counts).zip(chunk) {
-                *sum += f64::from(if w > limit { w } else { 0.0 });
-                *count += u32::from(w > limit);
-            }
-        }
-        let count = counts.iter().sum::<u32>() as usize;
-        Mass { limit, weight: weights.iter().sum(), count }
+        let (weight, count) = mass_above(&self.weights, limit);
+        Mass { limit, weight, count }
     }
 }
 
