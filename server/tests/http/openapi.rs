@@ -70,3 +70,22 @@ async fn described_fields_are_read() {
     }
     assert!(checked > 60, "{checked}");
 }
+
+/// What is shown as an example can be sent as it is.
+#[tokio::test]
+async fn examples_are_answered() {
+    let description = description().await;
+    let (app, _) = saying("2026");
+    let mut described = 0;
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        let Some(body) = methods["post"].get("requestBody") else { continue };
+        let schema = schema(&description, &body["content"]["application/json"]["schema"]);
+        let Some(examples) = schema["examples"].as_array() else { continue };
+        for example in examples {
+            let answer = post(&app, path, example.clone()).await;
+            assert_eq!(answer.status, 200, "{path} {example}: {}", answer.text);
+        }
+        described += 1;
+    }
+    assert!(described >= 8, "{described}");
+}
