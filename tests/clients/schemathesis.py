@@ -38,7 +38,8 @@ def no_answer_is_the_servers_fault(_):
         # A server that somebody paused rightly lets the others wait, so that is asked for by itself.
         pause = "/pause_generation"
         check(ask(server, SECONDS, "--exclude-path", pause) > 10 * SECONDS, "it makes many requests")
-        check(server.metric("sglang:num_requests_total") >= 3, "requests reached the engine")
+        # What is shown as an example alone is more than half of that.
+        check(server.metric("sglang:num_requests_total") >= 30, "requests reached the engine")
         check(ask(server, 5, "--include-path", pause) > 0, "it is asked to pause")
         server.post("/continue_generation", {})
         check(server.answers("/health_generate"), "the server is well afterwards")
