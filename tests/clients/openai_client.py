@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import openai
 
@@ -52,14 +51,6 @@ def raises(kind, call):
     except openai.OpenAIError as error:
         raise AssertionError(f"{type(error).__name__} instead of {kind.__name__}: {error}")
     raise AssertionError(f"no {kind.__name__}")
-
-
-def idle(server):
-    for _ in range(200):
-        if server.metric("sglang:num_running_reqs") == 0:
-            return
-        time.sleep(0.05)
-    raise AssertionError("requests whose clients left still run")
 
 
 def models(server):
@@ -214,13 +205,13 @@ def timeouts(server):
     slow = lambda: client(server, timeout=0.05).chat.completions.create(
         model="demo", messages=QUESTION, max_tokens=400, extra_body={"ignore_eos": True})
     raises(openai.APITimeoutError, slow)
-    idle(server)
+    server.becomes_idle()
 
 
 def leaving_early(server):
     with chat(server, stream=True, max_tokens=400, extra_body={"ignore_eos": True}) as stream:
         next(iter(stream))
-    idle(server)
+    server.becomes_idle()
 
 
 def errors(server):

@@ -72,6 +72,13 @@ class Process:
         check(values, f"/metrics has {name}")
         return sum(float(value) for value in values)
 
+    def becomes_idle(self, seconds=10):
+        """Waits until nothing runs; requests are counted when a step ends, which may be after their answers."""
+        deadline = time.monotonic() + seconds
+        while self.metric("sglang:num_running_reqs") > 0:
+            check(time.monotonic() < deadline, "requests that nobody waits for still run")
+            time.sleep(0.05)
+
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)
 
