@@ -139,6 +139,10 @@ impl Device for HostDevice {
         either!(self, d => d.name())
     }
 
+    fn runs_beside_host(&self) -> bool {
+        either!(self, d => d.runs_beside_host())
+    }
+
     fn load(&mut self, request: MemoryRequest) -> Result<(), DeviceError> {
         either!(self, d => d.load(request))
     }

@@ -175,4 +175,8 @@ pub trait Device: Send {
     /// # Errors
     /// [`DeviceError::Failed`].
     fn replay(&mut self, graph: &Self::Graph) -> Result<(), DeviceError>;
+
+    /// Whether [`Device::replay`] returns while the device works and leaves the processors to the
+    /// host, so that it pays to prepare the next step before reading.
+    fn runs_beside_host(&self) -> bool;
 }

@@ -50,6 +50,10 @@ impl Device for RecordingDevice {
         "recording".into()
     }
 
+    fn runs_beside_host(&self) -> bool {
+        false
+    }
+
     fn load(&mut self, _: MemoryRequest) -> Result<(), DeviceError> {
         Ok(())
     }

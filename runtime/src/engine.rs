@@ -150,6 +150,8 @@ pub(crate) struct Scratch {
     pub(crate) prompts: Vec<Prompt>,
     /// What a decode replay feeds.
     pub(crate) pieces: Vec<Piece>,
+    /// Running sequences that the next one probably feeds, ascending.
+    pub(crate) next: Vec<usize>,
     /// One row of logits.
     pub(crate) logits: Vec<f32>,
     /// Running sequences that ended in this step, ascending.
@@ -249,6 +251,7 @@ impl<D: Device> Engine<D> {
             batch: Vec::with_capacity(max_running as usize),
             prompts: Vec::with_capacity(max_running as usize),
             pieces: Vec::with_capacity(replayer.costs.decode_rows().max().unwrap_or(0) as usize),
+            next: Vec::with_capacity(max_running as usize),
             logits: vec![0.0; vocab_size as usize],
             ended: Vec::with_capacity(max_running as usize),
             waited: Duration::ZERO,

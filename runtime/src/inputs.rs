@@ -23,6 +23,11 @@ impl Layout {
         }
     }
 
+    /// Blocks in a row of the tables of a plan for `context_tokens`.
+    pub(crate) fn table_width(&self, context_tokens: u32) -> usize {
+        (context_tokens / self.block_tokens) as usize
+    }
+
     /// Where `position` lies in a paged memory.
     fn slot(&self, blocks: &[u32], position: u32) -> u32 {
         blocks[(position / self.block_tokens) as usize] * self.block_tokens
@@ -39,15 +44,22 @@ pub(crate) struct Row<'a> {
     pub(crate) held: &'a Held,
 }
 
-/// Writes integers as the device reads them. All inputs are written before every replay: plans
-/// share one arena, so the last replay may have put something else there.
-pub(crate) struct Input<'a, D: Device> {
-    pub(crate) device: &'a mut D,
-    pub(crate) staging: &'a mut Staging,
+/// The inputs of a step on their way to the device. All are sent before every replay: plans share one
+/// arena, so the last replay may have put something else there.
+pub(crate) struct Staging {
+    integers: Vec<[u8; 4]>,
+    used: usize,
+    /// Where each input goes, and where it ends in `integers`.
+    parts: Vec<(BufferRef, usize)>,
 }
 
-impl<D: Device> Input<'_, D> {
-    /// Writes every input of a plan that feeds `rows`, then `padding` rows more. The block tables
+impl Staging {
+    /// Room for `integers`, all of which is taken from the system now.
+    pub(crate) fn with_room(integers: usize) -> Self {
+        Self { integers: vec![[0; 4]; integers], used: 0, parts: Vec::with_capacity(MOST_INPUTS) }
+    }
+
+    /// Makes every input of a plan that feeds `rows`, then `padding` rows more. The block tables
     /// are `width` wide; `tables` gives the last row of each sequence, and `spare_tables` more are
     /// spare.
     pub(crate) fn feed<'r>(
@@ -58,29 +70,30 @@ impl<D: Device> Input<'_, D> {
         (tables, spare_tables): (impl Iterator<Item = Row<'r>> + Clone, usize),
         width: usize,
     ) {
-        self.write(ports.token_ids, rows.clone().map(|r| r.token), padding, 0);
-        self.write(ports.positions, rows.clone().map(|r| r.position), padding, 0);
+        // First, for `set_tokens`.
+        self.put(ports.token_ids, rows.clone().map(|r| r.token), padding, 0);
+        self.put(ports.positions, rows.clone().map(|r| r.position), padding, 0);
 
         let spare = layout.spare_block;
         let slots = rows.clone().map(|r| layout.slot(r.held.blocks(), r.position));
-        self.write(ports.slots, slots, padding, spare * layout.block_tokens);
+        self.put(ports.slots, slots, padding, spare * layout.block_tokens);
         let block_tables = tables.clone().map(|r| (r.position, r.held.blocks()));
         self.tables(ports.block_table, layout, block_tables, width, (spare_tables, spare));
 
         if let Some((slots_at, table_at)) = ports.window {
             let spare = layout.spare_window_block;
             let slots = rows.clone().map(|r| layout.slot(&r.held.window, r.position));
-            self.write(slots_at, slots, padding, spare * layout.block_tokens);
+            self.put(slots_at, slots, padding, spare * layout.block_tokens);
             let window_tables = tables.map(|r| (r.position, &r.held.window[..]));
             self.tables(table_at, layout, window_tables, width, (spare_tables, spare));
         }
         if let Some(at) = ports.sequences {
             let spare = layout.spare_slot;
-            self.write(at, rows.map(|r| r.held.slot.unwrap_or(spare)), padding, spare);
+            self.put(at, rows.map(|r| r.held.slot.unwrap_or(spare)), padding, spare);
         }
     }
 
-    /// Writes one row of a table for each sequence: its blocks up to the one of the position, then
+    /// Makes one row of a table for each sequence: its blocks up to the one of the position, then
     /// spare ones; then `spare_tables` rows of spare blocks.
     fn tables<'r>(
         &mut self,
@@ -92,17 +105,17 @@ impl<D: Device> Input<'_, D> {
     ) {
         for (position, blocks) in sequences {
             let used = (position / layout.block_tokens) as usize + 1;
-            for (to, block) in self.staging.take(used).iter_mut().zip(&blocks[..used]) {
+            for (to, block) in self.take(used).iter_mut().zip(&blocks[..used]) {
                 *to = block.to_le_bytes();
             }
-            self.staging.take(width - used).fill(spare.to_le_bytes());
+            self.take(width - used).fill(spare.to_le_bytes());
         }
-        self.staging.take(spare_tables * width).fill(spare.to_le_bytes());
-        self.flush(at);
+        self.take(spare_tables * width).fill(spare.to_le_bytes());
+        self.parts.push((at, self.used));
     }
 
-    /// Writes `values`, then `padding` times `pad`.
-    pub(crate) fn write(
+    /// Makes an input of `values`, then `padding` times `pad`.
+    pub(crate) fn put(
         &mut self,
         at: BufferRef,
         values: impl Iterator<Item = u32>,
@@ -110,37 +123,45 @@ impl<D: Device> Input<'_, D> {
         pad: u32,
     ) {
         for value in values {
-            self.staging.take(1)[0] = value.to_le_bytes();
+            self.take(1)[0] = value.to_le_bytes();
         }
-        self.staging.take(padding).fill(pad.to_le_bytes());
-        self.flush(at);
+        self.take(padding).fill(pad.to_le_bytes());
+        self.parts.push((at, self.used));
     }
 
-    fn flush(&mut self, at: BufferRef) {
-        self.device.write(at, self.staging.bytes[..self.staging.used].as_flattened());
-        self.staging.used = 0;
+    /// Other tokens for the rows that were fed.
+    pub(crate) fn set_tokens(&mut self, tokens: impl Iterator<Item = u32>) {
+        for (to, token) in self.integers.iter_mut().zip(tokens) {
+            *to = token.to_le_bytes();
+        }
     }
-}
 
-/// Integers on their way to the device.
-pub(crate) struct Staging {
-    bytes: Vec<[u8; 4]>,
-    used: usize,
-}
+    /// Writes everything to the device and begins anew.
+    pub(crate) fn send(&mut self, device: &mut impl Device) {
+        let mut start = 0;
+        for (at, end) in self.parts.drain(..) {
+            device.write(at, self.integers[start..end].as_flattened());
+            start = end;
+        }
+        self.used = 0;
+    }
 
-impl Staging {
-    /// Room for `integers`, all of which is taken from the system now.
-    pub(crate) fn with_room(integers: usize) -> Self {
-        Self { bytes: vec![[0; 4]; integers], used: 0 }
+    /// Forgets what was made.
+    pub(crate) fn clear(&mut self) {
+        self.parts.clear();
+        self.used = 0;
     }
 
     /// The places of the next `count` integers.
     fn take(&mut self, count: usize) -> &mut [[u8; 4]] {
         let start = self.used;
         self.used += count;
-        if self.used > self.bytes.len() {
-            self.bytes.resize(self.used, [0; 4]);
+        if self.used > self.integers.len() {
+            self.integers.resize(self.used, [0; 4]);
         }
-        &mut self.bytes[start..self.used]
+        &mut self.integers[start..self.used]
     }
 }
+
+/// Token ids, positions, slots and table of both paged memories, sequences.
+const MOST_INPUTS: usize = 7;

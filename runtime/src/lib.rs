@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod bind;
 mod blocks;
 mod capacity;

@@ -15,6 +15,9 @@ pub(crate) struct Held {
     window_passed: usize,
     /// Slot of recurrent memory.
     pub(crate) slot: Option<u32>,
+    /// Another number, which no other sequence has, after every change of what places there are
+    /// for a token. Places for further tokens change nothing for those before.
+    pub(crate) version: u64,
 }
 
 impl Held {
@@ -22,7 +25,7 @@ impl Held {
     pub(crate) fn with_room(tokens: usize, block_tokens: usize, has_window: bool) -> Self {
         let blocks = tokens.div_ceil(block_tokens);
         let window = if has_window { Vec::with_capacity(blocks) } else { Vec::new() };
-        Self { kv: HeldBlocks::with_room(blocks), window, window_passed: 0, slot: None }
+        Self { kv: HeldBlocks::with_room(blocks), window, window_passed: 0, slot: None, version: 0 }
     }
 
     /// Its KV blocks: block `i` has the places `i * block_tokens..`.
@@ -40,6 +43,8 @@ pub(crate) struct Memories {
     kv: KvBlocks,
     window: Option<Window>,
     slots: Option<Pool>,
+    /// The last [`Held::version`].
+    version: u64,
 }
 
 struct Window {
@@ -62,6 +67,7 @@ impl Memories {
                 spare_block: window.blocks,
             }),
             slots: manifest.sequences.map(|s| Pool::new("slot of recurrent memory", s.slots)),
+            version: 0,
         }
     }
 
@@ -86,6 +92,7 @@ impl Memories {
 
     /// Gives a sequence that begins its slot.
     pub(crate) fn start(&mut self, held: &mut Held) {
+        self.changed(held);
         if let Some(slots) = &mut self.slots {
             held.slot = Some(slots.take().expect("no more sequences run than there are slots"));
         }
@@ -94,17 +101,31 @@ impl Memories {
     /// Lets a sequence have the cached KV blocks that hold the first tokens of `prefix`; returns how
     /// many tokens those are.
     pub(crate) fn reuse(&mut self, held: &mut Held, prefix: &[u32]) -> usize {
+        self.changed(held);
         self.kv.reuse(&mut held.kv, prefix)
     }
 
     /// Lets others have the KV blocks that are full with `fed`, all tokens the sequence was fed.
     pub(crate) fn share(&mut self, held: &mut Held, fed: &[u32]) {
-        self.kv.share(&mut held.kv, fed);
+        if self.kv.share(&mut held.kv, fed) {
+            self.changed(held);
+        }
+    }
+
+    fn changed(&mut self, held: &mut Held) {
+        self.version += 1;
+        held.version = self.version;
     }
 
     /// KV blocks for `tokens` tokens; says whether there were enough.
     pub(crate) fn grow(&mut self, held: &mut Held, tokens: usize) -> bool {
         self.kv.grow(&mut held.kv, tokens.div_ceil(self.block_tokens))
+    }
+
+    /// As [`Memories::grow`], of free KV blocks alone: no prefix is lost.
+    pub(crate) fn grow_free(&mut self, held: &mut Held, tokens: usize) -> bool {
+        let missing = tokens.div_ceil(self.block_tokens).saturating_sub(held.kv.blocks.len());
+        missing <= self.kv.free() && self.grow(held, tokens)
     }
 
     /// Window blocks for `tokens` tokens, those that were given back not counted anew.
@@ -129,11 +150,15 @@ impl Memories {
         for block in held.window.iter_mut().take(unseen).skip(held.window_passed) {
             window.pool.give_back(std::mem::replace(block, window.spare_block));
         }
-        held.window_passed = held.window_passed.max(unseen);
+        if unseen > held.window_passed {
+            held.window_passed = unseen;
+            self.changed(held);
+        }
     }
 
     /// Takes back everything.
     pub(crate) fn give_back(&mut self, held: &mut Held) {
+        self.changed(held);
         self.kv.give_back(&mut held.kv);
         if let Some(window) = &mut self.window {
             for block in held.window.drain(..).skip(held.window_passed).rev() {

@@ -1,9 +1,10 @@
 //! A step as the device sees it: inputs written, a graph replayed, outputs read.
 
 use crate::{
+    ahead::Ahead,
     bind::{Bound, Graphs},
     costs::Costs,
-    inputs::{Input, Layout, Row, Staging},
+    inputs::{Layout, Row, Staging},
     memory::Held,
     stats::{BucketCounters, Counters},
 };
@@ -42,6 +43,7 @@ pub(crate) struct Replayer<D: Device> {
     layout: Layout,
     vocab_size: usize,
     staging: Staging,
+    ahead: Ahead,
     /// Bytes that a replay ended with: the most probable token of each row.
     argmax: Vec<u8>,
 }
@@ -60,13 +62,21 @@ impl<D: Device> Replayer<D> {
         let table = |rows: u32, context: u32| {
             (rows as usize).saturating_mul(context.div_ceil(block_tokens) as usize)
         };
-        let widest = table(graphs.decode.max_rows(), graphs.decode.context_tokens())
-            .max(table(1, graphs.prefill.context_tokens()))
-            .max(graphs.prefill.max_rows() as usize)
-            .max(graphs.head.max_rows() as usize);
+        // Four or five inputs have an integer for each row; there is one table, or two.
+        let inputs = |rows: u32, tables: u32, context: u32| {
+            let tables = table(tables, context) * (1 + usize::from(manifest.window.is_some()));
+            rows as usize * 5 + tables
+        };
+        let (decode, prefill) = (&graphs.decode, &graphs.prefill);
+        let decode = inputs(decode.max_rows(), decode.max_rows(), decode.context_tokens());
+        let prefill = inputs(prefill.max_rows(), 1, prefill.context_tokens());
         // Every input lies in the arena.
-        let arena_bytes = manifest.memory.arena_bytes as usize;
-        let staging = widest.min(arena_bytes / size_of::<i32>());
+        let most = manifest.memory.arena_bytes as usize / size_of::<i32>();
+        let widest = decode.max(prefill).max(graphs.head.max_rows() as usize).min(most);
+        let ahead = match device.runs_beside_host() {
+            true => Ahead::with_room(graphs.decode.max_rows() as usize, decode.min(most)),
+            false => Ahead::with_room(0, 0),
+        };
         if let Some(chunk) = chunk {
             costs.limit_prefill(chunk);
         }
@@ -78,7 +88,8 @@ impl<D: Device> Replayer<D> {
             costs,
             layout: Layout::new(manifest),
             vocab_size,
-            staging: Staging::with_room(staging),
+            staging: Staging::with_room(widest),
+            ahead,
             argmax: Vec::with_capacity(output_rows * size_of::<i32>()),
         }
     }
@@ -120,13 +131,14 @@ impl<D: Device> Replayer<D> {
         Chunk { size: size.expect("admission keeps positions inside the longest tier"), live }
     }
 
-    /// Feeds `live` rows. `context` is the most tokens that a row attends to.
-    pub(crate) fn decode<'a>(
+    /// Starts feeding `live` rows; [`Replayer::finish`] waits for the end. `context` is the most tokens
+    /// that a row attends to.
+    pub(crate) fn start_decode<'a>(
         &mut self,
         (context, live): (u32, u32),
         rows: impl Iterator<Item = Row<'a>> + Clone,
         counters: &Counters,
-    ) -> Result<Outputs, DeviceError> {
+    ) -> Result<Started, DeviceError> {
         let size = self.graphs.decode.fit(context, live).expect("the caller asks `takes`");
         let bound = self.graphs.decode.get(size);
         let (tier, total) = size;
@@ -142,13 +154,35 @@ impl<D: Device> Replayer<D> {
                 )
             });
         }
-        let padding = (total - live) as usize;
-        let width = (tier / self.layout.block_tokens) as usize;
-        let mut input = Input { device: &mut self.device, staging: &mut self.staging };
-        let padded = (rows, padding);
-        input.feed(&bound.ports, &self.layout, padded.clone(), padded, width);
-        let mut run = Run { device: &mut self.device, costs: &mut self.costs, counters };
-        run.replay(bound, live, bound.ports.argmax, &mut self.argmax)
+        if self.ahead.send(&mut self.device, size, rows.clone()) {
+            counters.prepared_steps.fetch_add(1, Relaxed);
+        } else {
+            let width = self.layout.table_width(tier);
+            let padded = (rows, (total - live) as usize);
+            self.staging.feed(&bound.ports, &self.layout, padded.clone(), padded, width);
+            self.staging.send(&mut self.device);
+        }
+        Started::new(&mut self.device, bound, live, bound.ports.argmax)
+    }
+
+    /// Whether it pays to call [`Replayer::prepare_decode`] between [`Replayer::start_decode`] and
+    /// [`Replayer::finish`].
+    pub(crate) fn prepares(&self) -> bool {
+        self.device.runs_beside_host()
+    }
+
+    /// Makes the inputs for `live` rows, whose tokens are not known yet, of up to `context` tokens.
+    /// The next decode replay uses them if it feeds these rows.
+    pub(crate) fn prepare_decode<'a>(
+        &mut self,
+        (context, live): (u32, u32),
+        rows: impl Iterator<Item = Row<'a>> + Clone,
+    ) {
+        if let Some(size) = self.graphs.decode.fit(context, live) {
+            let ports = &self.graphs.decode.get(size).ports;
+            let width = self.layout.table_width(size.0);
+            self.ahead.make((ports, &self.layout), size, rows, width);
+        }
     }
 
     /// Feeds `tokens`, `chunk.live` of one sequence from position `start` on, and leaves their hidden
@@ -164,16 +198,17 @@ impl<D: Device> Replayer<D> {
         let bound = self.graphs.prefill.get(chunk.size);
         let (tier, total) = chunk.size;
         let padding = (total - chunk.live) as usize;
-        let width = (tier / self.layout.block_tokens) as usize;
+        let width = self.layout.table_width(tier);
         let rows = tokens.iter().zip(start..);
         let rows = rows.map(|(&token, position)| Row { token, position, held });
         let last = rows.clone().last();
-        let mut input = Input { device: &mut self.device, staging: &mut self.staging };
-        input.feed(&bound.ports, &self.layout, (rows, padding), (last.into_iter(), 0), width);
-        let mut run = Run { device: &mut self.device, costs: &mut self.costs, counters };
+        let tables = (last.into_iter(), 0);
+        self.staging.feed(&bound.ports, &self.layout, (rows, padding), tables, width);
+        self.staging.send(&mut self.device);
         // Nothing of it is needed; reading waits, and so its time is known.
         let any = BufferRef { bytes: 4, ..bound.ports.token_ids };
-        run.replay(bound, chunk.live, any, &mut self.argmax).map(|_| ())
+        let started = Started::new(&mut self.device, bound, chunk.live, any)?;
+        self.finish(&started, counters).map(|_| ())
     }
 
     /// Logits of the rows `first..first + count` of the last prefill; `count` is at most
@@ -186,11 +221,33 @@ impl<D: Device> Replayer<D> {
     ) -> Result<Outputs, DeviceError> {
         let size = self.graphs.head.fit(0, count).expect("the caller asks `head_rows`");
         let bound = self.graphs.head.get(size);
-        let mut input = Input { device: &mut self.device, staging: &mut self.staging };
         // Padding repeats a row that holds a hidden state.
-        input.write(bound.ports.rows, first..first + count, (size.1 - count) as usize, first);
-        let mut run = Run { device: &mut self.device, costs: &mut self.costs, counters };
-        run.replay(bound, count, bound.ports.argmax, &mut self.argmax)
+        let padding = (size.1 - count) as usize;
+        self.staging.put(bound.ports.rows, first..first + count, padding, first);
+        self.staging.send(&mut self.device);
+        let started = Started::new(&mut self.device, bound, count, bound.ports.argmax)?;
+        self.finish(&started, counters)
+    }
+
+    /// Waits for a replay.
+    pub(crate) fn finish(
+        &mut self,
+        started: &Started,
+        counters: &Counters,
+    ) -> Result<Outputs, DeviceError> {
+        let &Started { index, live, read, logits, at } = started;
+        self.argmax.clear();
+        self.argmax.resize((live as usize * size_of::<i32>()).min(read.bytes as usize), 0);
+        self.device.read(read, &mut self.argmax)?;
+        let ns = at.elapsed().as_nanos() as u64;
+        self.costs.record(index, ns);
+        counters.device_ns.fetch_add(ns, Relaxed);
+        let bucket = &counters.buckets[index];
+        bucket.count(live, ns);
+        if bucket.rows > live.saturating_mul(2) {
+            counters.fallback_padding.note(1, || padding(bucket, live));
+        }
+        Ok(Outputs { logits, time: Duration::from_nanos(ns) })
     }
 
     /// The most probable token of `row` of the last replay; `None` where the device gave no token id.
@@ -222,37 +279,28 @@ impl<D: Device> Replayer<D> {
     }
 }
 
-/// What a replay leaves its marks on.
-struct Run<'a, D: Device> {
-    device: &'a mut D,
-    costs: &'a mut Costs,
-    counters: &'a Counters,
+/// A replay under way.
+pub(crate) struct Started {
+    /// Of the plan.
+    index: usize,
+    /// Rows that are no padding.
+    live: u32,
+    /// Has 4 bytes to read for each of the first rows.
+    read: BufferRef,
+    logits: BufferRef,
+    at: Instant,
 }
 
-impl<D: Device> Run<'_, D> {
-    /// Replays a graph, waits for it and reads the 4 bytes of each of its first rows from `read` into
-    /// `out`; `live` rows are no padding.
-    fn replay(
-        &mut self,
+impl Started {
+    fn new<D: Device>(
+        device: &mut D,
         bound: &Bound<D::Graph>,
         live: u32,
         read: BufferRef,
-        out: &mut Vec<u8>,
-    ) -> Result<Outputs, DeviceError> {
-        out.clear();
-        out.resize((live as usize * size_of::<i32>()).min(read.bytes as usize), 0);
-        let start = Instant::now();
-        self.device.replay(&bound.graph)?;
-        self.device.read(read, out)?;
-        let ns = start.elapsed().as_nanos() as u64;
-        self.costs.record(bound.index, ns);
-        self.counters.device_ns.fetch_add(ns, Relaxed);
-        let bucket = &self.counters.buckets[bound.index];
-        bucket.count(live, ns);
-        if bucket.rows > live.saturating_mul(2) {
-            self.counters.fallback_padding.note(1, || padding(bucket, live));
-        }
-        Ok(Outputs { logits: bound.ports.logits, time: Duration::from_nanos(ns) })
+    ) -> Result<Self, DeviceError> {
+        let at = Instant::now();
+        device.replay(&bound.graph)?;
+        Ok(Self { index: bound.index, live, read, logits: bound.ports.logits, at })
     }
 }
 

@@ -152,6 +152,19 @@ impl Scheduler {
         preempted
     }
 
+    /// Gives the running sequence `index` blocks for the token that is being chosen, if there are free
+    /// ones; says whether there were.
+    pub(crate) fn reserve_next(&mut self, index: usize) -> bool {
+        let tokens = self.running[index].tokens.len() + 1;
+        let fits = self.window_room(index, tokens) == tokens;
+        let held = &mut self.running[index].held;
+        if fits && self.memories.grow_free(held, tokens) {
+            self.memories.grow_window(held, tokens);
+            return true;
+        }
+        false
+    }
+
     /// All running sequences give back what they hold and wait, in their order; returns how many.
     pub(crate) fn preempt_all(&mut self) -> u64 {
         let count = self.running.len() as u64;

@@ -81,6 +81,9 @@ pub struct Stats {
     pub current_step: Option<Duration>,
     /// Prompt tokens that decode replays fed.
     pub mixed_prompt_tokens_total: u64,
+    /// Decode replays whose inputs were made while the device ran the one before; 0 where the device
+    /// and the host share the processors.
+    pub prepared_steps_total: u64,
     /// Time of the last step.
     pub last_step: Duration,
     /// How long steps took, those that found nothing to do not counted.
@@ -244,6 +247,7 @@ pub(crate) struct Counters {
     /// Nanoseconds from [`EPOCH`] to the beginning of the present step; 0 between steps.
     step_began_ns: AtomicU64,
     pub(crate) mixed_tokens: AtomicU64,
+    pub(crate) prepared_steps: AtomicU64,
     pub(crate) last_step_ns: AtomicU64,
     pub(crate) step_ns: AtomicU64,
     pub(crate) step_counts: [AtomicU64; StepTimes::BOUNDS.len() + 1],
@@ -331,6 +335,7 @@ impl Counters {
             decode_batch_sizes: self.decode_batch_sizes.iter().map(get).collect(),
             current_step: self.current_step(),
             mixed_prompt_tokens_total: get(&self.mixed_tokens),
+            prepared_steps_total: get(&self.prepared_steps),
             last_step: Duration::from_nanos(get(&self.last_step_ns)),
             step_times: StepTimes {
                 counts: self.step_counts.each_ref().map(get),

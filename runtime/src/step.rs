@@ -251,7 +251,14 @@ impl<D: Device> Engine<D> {
             })
         });
         let context = pieces.iter().map(Piece::end).max().unwrap_or(0) as u32;
-        let outputs = self.replayer.decode((context, live), rows, &self.shared.counters)?;
+        let started = self.replayer.start_decode((context, live), rows, &self.shared.counters)?;
+        for piece in &self.scratch.pieces {
+            self.scheduler.advance(piece.index, piece.end());
+        }
+        if self.replayer.prepares() {
+            self.prepare_next();
+        }
+        let outputs = self.replayer.finish(&started, &self.shared.counters)?;
         let mut row = 0;
         for i in 0..self.scratch.pieces.len() {
             let piece = self.scratch.pieces[i];
@@ -260,12 +267,42 @@ impl<D: Device> Engine<D> {
                 self.score(piece.index, position, outputs, at)?;
             }
             row += piece.count;
-            self.scheduler.advance(piece.index, piece.end());
             if self.after(piece, outputs, row - 1)? {
                 self.scratch.ended.push(piece.index);
             }
         }
         Ok(())
+    }
+
+    /// Makes the inputs of the next decode replay while the device is busy with this one: of the
+    /// sequences that are fed whole and do not reach their length now. If it feeds others, they are made
+    /// again.
+    fn prepare_next(&mut self) {
+        let next = &mut self.scratch.next;
+        next.clear();
+        let (scheduler, pieces) = (&mut self.scheduler, &self.scratch.pieces);
+        for piece in pieces {
+            let sequence = &scheduler.running[piece.index];
+            let is_whole = piece.end() == sequence.tokens.len();
+            if !is_whole || sequence.output_len() + 1 >= sequence.max_output {
+                continue;
+            }
+            if !scheduler.reserve_next(piece.index) {
+                return;
+            }
+            next.push(piece.index);
+        }
+        if next.is_empty() {
+            return;
+        }
+        next.sort_unstable();
+        let running = &scheduler.running;
+        let rows = next.iter().map(|&index| {
+            let Sequence { tokens, held, .. } = &running[index];
+            Row { token: 0, position: tokens.len() as u32, held }
+        });
+        let context = rows.clone().map(|row| row.position + 1).max().unwrap_or(0);
+        self.replayer.prepare_decode((context, next.len() as u32), rows);
     }
 
     /// What follows when `piece` was fed and its last token is row `row` of the replay. Returns

@@ -85,7 +85,10 @@ fn a_thousand_decode_steps_allocate_nothing() {
     let tight = FakeModel { blocks: 7 * 2008 / 8, ..plain.clone() };
     let evicted = decode(&tight);
     assert!(evicted > 500, "{evicted}");
-    decode(&FakeModel { sliding_window: Some(100), sequence_slots: Some(7), ..plain });
+    decode(&FakeModel { runs_beside_host: true, ..tight });
+    let other = FakeModel { sliding_window: Some(100), sequence_slots: Some(7), ..plain };
+    decode(&other);
+    decode(&FakeModel { runs_beside_host: true, ..other });
 }
 
 /// Decodes; returns how many blocks lost their prefix meanwhile.

@@ -251,11 +251,19 @@ proptest! {
     fn nobody_can_tell_that_blocks_are_shared(
         blocks in 12u32..40,
         block_tokens in prop_oneof![Just(4u32), Just(8)],
+        runs_beside_host in any::<bool>(),
         plans in prop::collection::vec(plan(), 1..20),
     ) {
         let context_tiers = vec![32, 64, 96];
         let blocks = blocks * 8 / block_tokens;
-        let model = FakeModel { blocks, block_tokens, max_context: 96, context_tiers, ..model() };
+        let model = FakeModel {
+            blocks,
+            block_tokens,
+            max_context: 96,
+            context_tiers,
+            runs_beside_host,
+            ..model()
+        };
         let mut engine = engine(&model);
         let (mut all, mut step, mut due) = (Vec::new(), 0, plans[0].after);
         loop {

@@ -68,8 +68,9 @@ fn with_window(model: FakeModel, tokens: u32, sequences: u32) -> FakeModel {
 
 /// Small enough that several requests do not fit, large enough for any single one.
 fn model() -> impl Strategy<Value = FakeModel> {
-    (paged_model(), window(), slots()).prop_map(|(model, window, sequence_slots)| {
-        let model = FakeModel { sequence_slots, ..model };
+    let parts = (paged_model(), window(), slots(), any::<bool>());
+    parts.prop_map(|(model, window, sequence_slots, runs_beside_host)| {
+        let model = FakeModel { sequence_slots, runs_beside_host, ..model };
         match window {
             Some((tokens, sequences)) => with_window(model, tokens, sequences),
             None => model,
@@ -342,6 +343,29 @@ fn more_rows_than_the_largest_bucket_take_several_replays() {
     let (replays, padded) = decodes(4);
     assert!(replays > 20, "4 of 7 rows, then 3 padded to 4: {replays}");
     assert!(padded > 0 && padded < replays, "only the remainder is padded: {padded} of {replays}");
+}
+
+#[test]
+fn inputs_are_made_while_the_device_runs() {
+    let count = |runs_beside_host| {
+        let model = FakeModel { runs_beside_host, ..FakeModel::default() };
+        let mut engine = engine(&model);
+        let requests = [(1, 5, 40), (2, 11, 30), (3, 2, 20)];
+        let all = requests.map(|(id, len, tokens)| {
+            let (request, collected) = request(id, &prompt(id as u32, len, 97), tokens);
+            engine.add(request).unwrap();
+            collected
+        });
+        finish(&mut engine);
+        for ((id, len, tokens), collected) in requests.into_iter().zip(all) {
+            assert_eq!(collected.tokens(), model.greedy(&prompt(id as u32, len, 97), tokens));
+        }
+        (engine.stats().decode_steps_total, engine.stats().prepared_steps_total)
+    };
+    let (steps, prepared) = count(true);
+    // The first decode step, and those that follow a prefill, feed others than were expected.
+    assert!(prepared >= 35 && prepared < steps && steps <= 45, "{prepared} of {steps}");
+    assert_eq!(count(false), (steps, 0));
 }
 
 #[test]

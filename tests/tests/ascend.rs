@@ -6,8 +6,10 @@ use precast_tests::{
     checks::{self, Company, Host},
     compile, fixture,
     fixtures::{self, Fixture},
+    http::Server,
     precast,
 };
+use serde_json::json;
 use tempfile::TempDir;
 
 /// As on the CPU, prompts are cut into several chunks with a padded last.
@@ -62,6 +64,25 @@ fn sequences_that_give_their_memory_back_answer_the_same() {
         let company = Company { prompts: vec![126, 120, 125, 123], tokens: 140, preempts: true };
         checks::bfloat16(&npu(company), fixtures::find(name));
     }
+}
+
+/// Of two sequences that decode together; a CPU has no time for it.
+#[test]
+fn inputs_of_the_next_step_are_made_while_the_device_runs() {
+    let dir = TempDir::new().unwrap();
+    let program = env!("CARGO_BIN_EXE_precast-under-test");
+    let prepared = |options: &str, device: &str| {
+        let artifact = dir.path().join(device.replace(' ', ""));
+        let options = format!("{options} --graph-bs 1 4 --max-context 256 --kv-blocks 64");
+        compile(program, &fixture("qwen3"), &artifact, &options);
+        let server = Server::start(program, &artifact, device);
+        let body = json!({"prompt": ["abc", "defgh"], "max_tokens": 24, "ignore_eos": true});
+        server.ask("/v1/completions", &body);
+        server.metric("precast:prepared_steps_total")
+    };
+    // The first decode step feeds what no one expected.
+    assert!(prepared("--target ascend910_93", "--device ascend-sim") >= 20.0);
+    assert!(prepared("", "--device cpu") < 1.0);
 }
 
 /// The program as it is run by hand, and what it prints.

@@ -277,6 +277,10 @@ impl Device for AscendDevice {
         self.session.name()
     }
 
+    fn runs_beside_host(&self) -> bool {
+        true
+    }
+
     fn load(&mut self, request: MemoryRequest) -> Result<(), DeviceError> {
         self.settle()?;
         let compiler = self.options.kernel_compiler.unwrap_or(match self.options.library {

@@ -174,6 +174,10 @@ impl Device for CpuDevice {
         name(self.set, self.pool.threads())
     }
 
+    fn runs_beside_host(&self) -> bool {
+        false
+    }
+
     fn load(&mut self, request: MemoryRequest) -> Result<(), DeviceError> {
         if self.capture.is_some() {
             return Err(DeviceError::Misuse("load during a capture"));

@@ -149,6 +149,10 @@ impl Device for FakeDevice {
         "fake".into()
     }
 
+    fn runs_beside_host(&self) -> bool {
+        self.model.runs_beside_host
+    }
+
     fn load(&mut self, request: MemoryRequest) -> Result<(), DeviceError> {
         self.arena = vec![0xFF; request.arena_bytes as usize];
         self.state = vec![0; request.state_bytes as usize];

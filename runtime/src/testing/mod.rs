@@ -53,6 +53,8 @@ pub struct FakeModel {
     pub replay_time: Duration,
     /// Makes a replay fail.
     pub failure: Option<Failure>,
+    /// What [`hal::Device::runs_beside_host`] says.
+    pub runs_beside_host: bool,
 }
 
 impl Default for FakeModel {
@@ -74,6 +76,7 @@ impl Default for FakeModel {
             max_running_requests: 4,
             replay_time: Duration::ZERO,
             failure: None,
+            runs_beside_host: false,
         }
     }
 }

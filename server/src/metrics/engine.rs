@@ -147,6 +147,11 @@ fn counters(page: &mut Page, stats: &Stats, stop_texts: u64) {
         ),
         ("precast:decode_steps_total", "Decode steps computed.", stats.decode_steps_total),
         (
+            "precast:prepared_steps_total",
+            "Decode replays whose inputs were made while the device ran the one before.",
+            stats.prepared_steps_total,
+        ),
+        (
             "precast:mixed_prompt_tokens_total",
             "Prompt tokens in rows of decode replays.",
             stats.mixed_prompt_tokens_total,
