@@ -7,7 +7,7 @@ mod support;
 use compiler::Arg;
 use ir::{Op, interp::Tensor};
 use precast_codegen_ascend::kernels::experts::{
-    self, GatherArgs, ScatterArgs, gather_rows_by_order, scatter_rows_by_order,
+    self, GatherArgs, GroupList, ScatterArgs, gather_rows_by_order, scatter_rows_by_order,
 };
 use support::{Case, Kernels, Random, check, chip, ints};
 use tensor::DType;
@@ -33,12 +33,12 @@ fn pairs_are_in_the_order_of_their_experts() {
 fn rows_go_there_and_back() {
     let mut random = Random(2);
     let mut all = Vec::new();
-    for (dtype, tokens, k, columns, own, gap) in [
-        (DType::F32, 5, 2, 24, false, 0),
-        (DType::BF16, 24, 8, 64, false, 16),
-        (DType::BF16, 9, 4, 33, true, 7),
-        (DType::I8, 40, 4, 40, true, 0),
-        (DType::F32, 3, 2, 20_000, false, 0),
+    for (dtype, tokens, k, columns, own, gap, counts) in [
+        (DType::F32, 5, 2, 24, false, 0, false),
+        (DType::BF16, 24, 8, 64, false, 16, true),
+        (DType::BF16, 9, 4, 33, true, 7, false),
+        (DType::I8, 40, 4, 40, true, 0, true),
+        (DType::F32, 3, 2, 20_000, false, 0, false),
     ] {
         let groups = groups(&mut random, tokens, k, 16);
         let [order, starts] = <[Tensor; 2]>::try_from(groups.expected()).unwrap();
@@ -53,7 +53,8 @@ fn rows_go_there_and_back() {
         );
         case.gaps = vec![gap];
         let out = support::dense(dtype, &[tokens, k, columns]);
-        let (operands, list) = (case.operands_only(), Some(Arg::Scratch(1)));
+        let operands = case.operands_only();
+        let list = Some(GroupList { list: Arg::Scratch(1), counts });
         let args = GatherArgs {
             x: Arg::Operand(0),
             order: Arg::Operand(1),
@@ -75,15 +76,19 @@ fn rows_go_there_and_back() {
         let row = |pair: usize| if own { pair } else { pair / k };
         let rows: Vec<&[f64]> = x.data().chunks_exact(columns).collect();
         let expected: Vec<f64> = (0..pairs).flat_map(|p| rows[row(p)].to_vec()).collect();
-        let ends: Vec<i64> = starts.data()[1..].iter().map(|&x| x as i64).collect();
-        all.push((case, out, there, expected, ends));
+        let pairs_before = starts.data();
+        let less = |begin: f64| if counts { begin } else { 0.0 };
+        let list =
+            pairs_before[1..].iter().zip(pairs_before).map(|(end, &begin)| end - less(begin));
+        let list: Vec<i64> = list.map(|x| x as i64).collect();
+        all.push((case, out, there, expected, list));
     }
     let kernels = Kernels::of(all.iter().map(|(_, _, lowered, ..)| lowered));
-    for (case, out, lowered, expected, ends) in all {
+    for (case, out, lowered, expected, groups) in all {
         let (found, scratch) = kernels.run_with(&case, &[out], &lowered).unwrap();
         assert_eq!(found[0].data(), expected);
         let list = scratch[1].chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()));
-        assert_eq!(list.collect::<Vec<_>>(), ends, "the list of groups has the end of each");
+        assert_eq!(list.collect::<Vec<_>>(), groups, "the list of groups");
     }
 }
 

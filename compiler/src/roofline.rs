@@ -84,6 +84,7 @@ impl StepWork {
                 node.op,
                 Op::GroupedMatmul { .. }
                     | Op::GroupedQuantMatmul { .. }
+                    | Op::GroupedMixedMatmul { .. }
                     | Op::GroupedDequantMatmul { .. }
             );
             // The order of the pairs, `[T,k]`, stands two operands before the weight.

@@ -390,6 +390,20 @@ define_ops! {
 
     // ---- quantisation: values are codes times scales -------------------------------------------
 
+    /// `times` times the sum of each row of `x [..,K]`: `f32[..,1]`.
+    RowSums = "row_sums"(x) { times: f32 } infer {
+        ensure(x.dtype.is_float() && x.rank() > 0, "x must be floating point with rows", x)?;
+        let mut dims = x.dims.clone();
+        dims[x.rank() - 1] = Dim::Const(1);
+        one(TensorType::new(DType::F32, dims))
+    }
+
+    /// The bits of each element of `x`, f32, as a whole number: `i64` of its shape.
+    FloatBits = "float_bits"(x) {} infer {
+        ensure(x.dtype == DType::F32, "x must be f32", x)?;
+        one(x.with_dtype(DType::I64))
+    }
+
     /// The values of a quantised weight: element `(n,k)` of `codes [..,N,K]` times
     /// `scale[n, k / group]`, with `scale [..,N,ceil(K/group)]` in f32, or in u8 as the E8M0
     /// exponents of MXFP4 (`2^(e-127)`). Computed in f32 and rounded once to `out`.
@@ -514,6 +528,32 @@ define_ops! {
         check_quantized(x, x_scale, weight, *group)?;
         check_scale(weight, weight_scale, *group)?;
         one(grouped(x, order, starts, weight, *out)?)
+    }
+
+    /// [`Op::GroupedQuantMatmul`] for units that multiply 4 by 4 bits: rows `i8` are taken as two
+    /// halves, of which the low one less 8 has a sign, and `assist` has what that leaves out.
+    ///
+    /// `weight i4[E,K,N]`, inputs first; `weight_scale i64[E,G,N]`, the bits of f32, one for each of `G`
+    /// equal parts of `K`; `assist f32[E,N]`, 8 times the sum over `K` of weights times scales. With
+    /// `p_g` the exact sum over part `g` of `(x - 8) * weight`, the result is `(sum_g p_g *
+    /// weight_scale[e,g,n] + assist[e,n]) * x_scale`.
+    GroupedMixedMatmul = "grouped_mixed_matmul"(x, x_scale, order, starts, weight, weight_scale, assist) { out: DType } infer {
+        ensure(x.dtype == DType::I8 && weight.dtype == DType::I4, "x and weight must be i8 and i4", weight)?;
+        ensure(weight.rank() == 3, "weight must be [E,K,N]", weight)?;
+        let [experts, inputs, outputs] = [0, 1, 2].map(|axis| weight.dims[axis].clone());
+        let of_x = x_scale.dtype == DType::F32 && x_scale.rank() == x.rank()
+            && x_scale.dims[..x.rank() - 1] == x.dims[..x.rank() - 1]
+            && x_scale.dims[x.rank() - 1] == Dim::Const(1);
+        ensure(of_x, "x_scale must be f32 with one element for each row", x_scale)?;
+        let parts = weight_scale.dims.get(1).and_then(Dim::as_const).filter(|&g| g > 0);
+        let whole = inputs.as_const().zip(parts).is_some_and(|(k, g)| k.is_multiple_of(g));
+        let of_weight = weight_scale.dtype == DType::I64 && weight_scale.rank() == 3
+            && (&weight_scale.dims[0], &weight_scale.dims[2]) == (&experts, &outputs);
+        ensure(whole && of_weight, "weight_scale must be i64[E,G,N] for equal parts of K", weight_scale)?;
+        ensure(assist.dtype == DType::F32 && assist.dims[..] == [experts.clone(), outputs.clone()],
+            "assist must be f32[E,N]", assist)?;
+        let rows = weight.with_dims([experts, outputs, inputs]);
+        one(grouped(x, order, starts, &rows, *out)?)
     }
 
     /// `x [T,k,N]` plus row `ids[t,j]` of `bias [E,N]`.

@@ -44,7 +44,7 @@ impl Op {
             | Op::DequantMatmul { .. } => Some(1),
             Op::QuantMatmul { .. } => Some(2),
             Op::GroupedMatmul { .. } | Op::GroupedDequantMatmul { .. } => Some(3),
-            Op::GroupedQuantMatmul { .. } => Some(4),
+            Op::GroupedQuantMatmul { .. } | Op::GroupedMixedMatmul { .. } => Some(4),
             _ => None,
         }
     }

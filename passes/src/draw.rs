@@ -82,8 +82,10 @@ fn draw_named(
     let dims = ty.const_dims().ok_or_else(|| fail(format!("{ty} has an unbound symbol")))?;
     let mut random = Random::new(name, seed);
     let limit = index_limit(func, value, bindings);
+    let has_bits = has_bits(func, value);
     // Codes fill their range; bytes are the exponents of scales near 1.
     let mut element = |_| match (random.unit(), ty.dtype) {
+        (u, DType::I64) if has_bits => f64::from((u as f32).to_bits()),
         (u, DType::MxFp4) => u * 16.0 - 8.0,
         (u, DType::I4) => (u * 16.0).floor() - 8.0,
         (u, DType::I8) => (u * 256.0).floor() - 128.0,
@@ -95,6 +97,19 @@ fn draw_named(
     let count = count.ok_or_else(|| fail(format!("{ty} is too large to draw")))?;
     let data = (0..count).map(&mut element).collect();
     Ok(Tensor::new(ty.dtype, dims.into_iter().map(|d| d as usize).collect(), data))
+}
+
+/// Whether the elements of `value` are read as the bits of f32.
+fn has_bits(func: &Func, value: ValueId) -> bool {
+    func.users(value).any(|reader| {
+        let node = &func.nodes[reader];
+        let mut places = node.args.iter().enumerate().filter(|&(_, &arg)| arg == value);
+        places.any(|(place, _)| match &node.op {
+            Op::GroupedMixedMatmul { .. } => place == 5,
+            Op::Fused { body } => has_bits(body.func(), body.func().params[place]),
+            _ => false,
+        })
+    })
 }
 
 /// The smallest bound that a reader puts on the elements of an index tensor.

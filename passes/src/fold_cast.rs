@@ -67,6 +67,7 @@ fn rounds(op: &mut Op, index: usize) -> Option<&mut DType> {
             | Op::DequantMatmul { out, .. }
             | Op::GroupedMatmul { out }
             | Op::GroupedQuantMatmul { out, .. }
+            | Op::GroupedMixedMatmul { out }
             | Op::GroupedDequantMatmul { out, .. }
             | Op::CombineExperts { out }
             | Op::RmsNorm { out, .. }

@@ -26,6 +26,7 @@ mod sources;
 mod specialise;
 mod summary;
 mod target;
+mod w4a8_experts;
 
 pub use bisect::{Culprit, first_wrong_rewrite};
 pub use catalog::{Catalog, Place, RegisterError};

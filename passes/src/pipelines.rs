@@ -13,6 +13,7 @@ use crate::{
     layouts::AssignLayouts,
     quantize::QuantizeMatmuls,
     rewrite::Rewrite,
+    w4a8_experts::W4A8Experts,
 };
 use std::sync::Arc;
 
@@ -71,6 +72,10 @@ pub fn default_pipeline() -> Vec<Stage> {
         step(MergeDuplicates, "and may make the same constant twice"),
     ];
     let laid_out = vec![
+        step(
+            W4A8Experts,
+            "before assign-layouts, which arranges what it makes, and after all joins",
+        ),
         step(AssignLayouts, "every earlier pass joins and compares nd weights"),
         step(FuseMlaProlog, "composites last, and the one with an operator before the general one"),
         step(MergeDuplicates, "layers share angles and places, which fuse-mla-prolog converts"),

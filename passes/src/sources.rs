@@ -38,6 +38,7 @@ pub fn sources() -> &'static [(&'static str, &'static str)] {
         "quantize.rs",
         "rewrite.rs",
         "specialise.rs",
+        "w4a8_experts.rs",
         "target.rs",
     ]
 }

@@ -102,6 +102,7 @@ impl TargetInfo {
             "swiglu_clamped_pairs",
             "dequant_matmul",
             "grouped_dequant_matmul",
+            "grouped_mixed_matmul",
             "mla_prolog",
             "mla_preprocess",
             "moe",

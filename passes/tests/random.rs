@@ -343,5 +343,7 @@ fn random_graphs_make_every_fusion_fire() {
     assert_eq!(fired.remove("quantize-matmuls"), Some(0));
     // This one takes the sizes of released models alone.
     assert_eq!(fired.remove("fuse-mla-prolog"), Some(0));
+    // No graph has weights of 4 bits.
+    assert_eq!(fired.remove("w4a8-experts"), Some(0));
     assert!(fired.values().all(|&n| n > 0), "{fired:?}");
 }

@@ -94,7 +94,7 @@ fn run(args: &[&str]) -> (bool, String) {
 #[test]
 fn every_op_of_an_artifact_agrees_with_the_interpreter() {
     let dir = TempDir::new().unwrap();
-    for name in ["qwen3_moe_w8a8_dynamic", "qwen3_next"] {
+    for name in ["qwen3_moe_w8a8_dynamic", "qwen3_moe_w4a8_dynamic", "qwen3_next"] {
         let artifact = dir.path().join(name);
         let options = "--dtype bf16 --kv-blocks 6";
         let program = env!("CARGO_BIN_EXE_precast-under-test");

@@ -123,7 +123,7 @@ fn choices(op: &Op) -> &'static [Choice] {
         "head_matmul" => HEAD_MATMUL,
         "quant_matmul" => QUANT_MATMUL,
         "static_matmul" => STATIC_MATMUL,
-        "grouped_matmul" | "grouped_quant_matmul" => GROUPED,
+        "grouped_matmul" | "grouped_quant_matmul" | "grouped_mixed_matmul" => GROUPED,
         "expert_groups" => EXPERT_GROUPS,
         mla::PROLOG => MLA_PROLOG,
         "mla_preprocess" => MLA_PREPROCESS,

@@ -19,6 +19,12 @@ impl Tensor {
         Self { arg, param: TensorParam::dense(0, dtype, dims) }
     }
 
+    /// A dense tensor of any kind of element.
+    pub(super) fn dense_of(arg: Arg, element: Element, dims: &[u64]) -> Self {
+        let row = dims.iter().skip(1).product();
+        Self { arg, param: TensorParam::strided(0, element, dims, row) }
+    }
+
     /// An operand as it lies.
     pub(super) fn of(arg: Arg, operand: &Operand) -> Self {
         Self::shaped(arg, operand, &dims(operand))

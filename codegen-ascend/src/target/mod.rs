@@ -59,8 +59,9 @@ impl AscendTarget {
 }
 
 /// Fused ops and kinds of composites that there are kernels or operators for.
-const FUSED: [&str; 9] = [
+const FUSED: [&str; 10] = [
     "add_rms_norm",
+    grouped::MIXED,
     "silu_mul",
     "silu_mul_pairs",
     "swiglu_clamped_pairs",
@@ -94,7 +95,7 @@ fn layout_rules() -> Vec<LayoutRule> {
 
 /// Weights that no product takes as they are. Beside rows in bf16 a matrix is bf16: there are no
 /// products of other floats, and values of codes in f32 would take twice the memory. Codes of 4 bits
-/// are widened, which is exact.
+/// are widened, which is exact, but for those that the pass `w4a8-experts` has taken.
 fn weight_types() -> Vec<WeightType> {
     let rule = |op: &str, rows, from, to| WeightType { op: op.into(), rows: Some(rows), from, to };
     let floats = ["matmul", "head_matmul", "grouped_matmul"]
@@ -108,9 +109,13 @@ fn weight_types() -> Vec<WeightType> {
 
 impl Target for AscendTarget {
     fn info(&self) -> TargetInfo {
-        // A composite over weights that are arranged for one operator is for releases that have it.
-        let prolog = acl::operator("MlaPrologV2WeightNz").is_some_and(|s| s.since <= self.release);
-        let fused = FUSED.into_iter().filter(|&kind| kind != mla::PROLOG || prolog);
+        // What is made of weights that are arranged for one operator is for releases that have it.
+        let lacks = |name| acl::operator(name).is_none_or(|s| s.since > self.release);
+        let fused = FUSED.into_iter().filter(|&kind| match kind {
+            mla::PROLOG => !lacks("MlaPrologV2WeightNz"),
+            grouped::MIXED => !lacks(grouped::WEIGHT_NZ),
+            _ => true,
+        });
         TargetInfo {
             name: self.chip.target.to_owned(),
             matmul_weight_layout: Layout::Nz,

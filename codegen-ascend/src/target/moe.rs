@@ -4,7 +4,7 @@
 use super::{
     choices,
     dequantize::Groups,
-    grouped::{self, Sorted, Weight},
+    grouped::{self, Sorted},
     library::{Library, Sequence, Tensor, decline, dims, ensure},
 };
 use crate::{chip::Chip, kernels::Declined};
@@ -130,7 +130,9 @@ impl Walk<'_> {
                 self.ids = Some((scope.get(n.args[0])?.clone(), *experts));
                 Ok(())
             }
-            Op::GroupedMatmul { .. } | Op::GroupedQuantMatmul { .. } => self.product(scope, node),
+            Op::GroupedMatmul { .. }
+            | Op::GroupedQuantMatmul { .. }
+            | Op::GroupedMixedMatmul { .. } => self.product(scope, node),
             Op::CombineExperts { .. } => self.combine(scope, node, None),
             Op::Fused { body } if body.kind() == "rows" && opens(body.func()) => {
                 self.opened(scope, node, body.func())
@@ -291,26 +293,18 @@ impl Walk<'_> {
     fn product(&mut self, scope: &mut Scope<'_>, node: NodeId) -> Result<(), Declined> {
         let func = scope.func;
         let n = &func.nodes[node];
-        let (dtype, group) = grouped::kind(&n.op)?;
-        let quantised = group.is_some();
+        let (dtype, kind) = grouped::kind(&n.op)?;
         let x = scope.get(n.args[0])?.clone();
-        let scale = match quantised {
+        let scale = match kind.has_scales() {
             true => Some(scope.get(n.args[1])?.clone()),
             false => None,
         };
-        let first = if quantised { 4 } else { 3 };
-        let weight = scope.get(n.args[first])?.clone();
-        let weight_scale = match quantised {
-            true => Some(scope.get(n.args[first + 1])?.clone()),
-            false => None,
-        };
+        let constants = n.args[kind.constants()..].iter().map(|&v| scope.get(v).cloned());
+        let constants = constants.collect::<Result<Vec<Held>, Declined>>()?;
         let sorted = self.sorted(&x, scale.as_ref())?;
         let out = self.made(scope, n.outs[0], true);
-        let weight = Weight {
-            weight: (weight.arg, &weight.operand),
-            scale: weight_scale.as_ref().map(|s| (s.arg, &s.operand)),
-        };
-        grouped::product(&mut self.calls, &sorted, &weight, (out, dtype), group, self.chip)
+        let constants: Vec<_> = constants.iter().map(|c| (c.arg, &c.operand)).collect();
+        grouped::product(&mut self.calls, &sorted, &constants, (out, dtype), kind, self.chip)
     }
 
     /// The weighted sum over the experts of a token, plus `shared`: an `add` and its other operand.

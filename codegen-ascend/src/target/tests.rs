@@ -135,6 +135,35 @@ fn grouped_products_read_their_groups_from_the_device() {
 }
 
 #[test]
+fn weights_of_four_bits_are_multiplied_as_they_are() {
+    let op = Op::GroupedMixedMatmul { out: DType::BF16 };
+    let operands = [
+        "i8[3,2,512]",
+        "f32[3,2,1]",
+        "i32[3,2]",
+        "i32[5]",
+        "i4[4,512,48]nz",
+        "i64[4,2,48]",
+        "f32[4,48]",
+    ];
+    let lowered = lower(&op, &operands).unwrap();
+    let names = kernels(&lowered);
+    assert_eq!((names.len(), names[2]), (4, "aclnnGroupedMatmulWeightNz"), "{names:?}");
+    let at = |i| tensor(&lowered, 2, i);
+    let (weight, assist, scale, tokens) = (at(1), at(2), at(3), at(4));
+    assert_eq!((weight.dims, weight.storage), (vec![4, 512, 48], vec![4, 1, 32, 16, 64]));
+    assert_eq!((scale.element, scale.dims), (artifact::Element::U64, vec![4, 2, 48]));
+    assert_eq!((assist.dims, tokens.dims), (vec![4, 48], vec![6]));
+    // The chip, and a release that lacks the operator, for which 4 bits become 8.
+    let has = |target: AscendTarget| target.info().has("grouped_mixed_matmul");
+    let target = target();
+    assert!(has(target) && has(target.for_release(Release::V8_5)));
+    assert!(!has(target.for_release(Release::V8_3)));
+    let f32_rows = lower(&Op::GroupedMixedMatmul { out: DType::F32 }, &operands);
+    assert!(f32_rows.unwrap_err().to_string().contains("rounds to bf16, not to f32"));
+}
+
+#[test]
 fn sparse_attention_of_one_row_each_is_the_librarys() {
     let op = Op::SelectKeys { keys: 2048, scale: 0.125 };
     let operands = ["bf16[4,64,128]", "f32[4,64]", "state bf16[9,128,128]", "i32[4,8]", "i32[4]"];

@@ -216,6 +216,8 @@ impl Builder<'_> {
             }
             Op::QuantizeWeight { group, .. } if index == 0 => Recipe::Codes { x, group: *group },
             Op::QuantizeWeight { bits, group } => Recipe::Scales { x, bits: *bits, group: *group },
+            Op::RowSums { times } => Recipe::RowSums { x, bits: times.to_bits() },
+            Op::FloatBits {} => Recipe::FloatBits { x },
             Op::Relayout { .. } => return Ok(Made::No("a layout inside an expression".to_owned())),
             other => {
                 let why = format!("`{}` is not evaluated at compile time", other.mnemonic());

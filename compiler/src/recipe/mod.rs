@@ -53,6 +53,10 @@ pub(crate) enum Recipe {
     Codes { x: Id, group: u64 },
     /// The scales of [`Recipe::Codes`] of `bits` bits.
     Scales { x: Id, bits: u64, group: u64 },
+    /// The sum of each row times the number with these bits.
+    RowSums { x: Id, bits: u32 },
+    /// The bits of each number as a whole number.
+    FloatBits { x: Id },
 }
 
 /// A part of [`Recipe::Rows`].

@@ -107,6 +107,22 @@ impl<'a> Reader<'a> {
                 let numbers = values::numbers(self.recipes.get(*x).dtype, &raw)?;
                 values::codes(entry.dtype, &numbers, *group as usize, &mut self.loss, out);
             }
+            Recipe::RowSums { x, bits } => {
+                let raw = self.rows(*x, start, count)?;
+                let from = self.recipes.get(*x);
+                let numbers = values::numbers(from.dtype, &raw)?;
+                let times = f64::from(f32::from_bits(*bits));
+                for row in numbers.chunks_exact(from.cols as usize) {
+                    let sum: f64 = row.iter().copied().map(f64::from).sum();
+                    out.extend_from_slice(&((sum * times) as f32).to_le_bytes());
+                }
+            }
+            Recipe::FloatBits { x } => {
+                let raw = self.rows(*x, start, count)?;
+                for number in raw.as_chunks::<4>().0 {
+                    out.extend_from_slice(&u64::from(u32::from_le_bytes(*number)).to_le_bytes());
+                }
+            }
             Recipe::Scales { x, bits, group } => {
                 let raw = self.rows(*x, start, count)?;
                 let numbers = values::numbers(self.recipes.get(*x).dtype, &raw)?;

@@ -36,6 +36,10 @@ impl Recipes {
             }
             Recipe::Codes { x, group } => format!("{}_codes{group}({})", entry.dtype, text(x)),
             Recipe::Scales { x, bits, group } => format!("i{bits}_scales{group}({})", text(x)),
+            Recipe::RowSums { x, bits } => {
+                format!("({} * row_sums({}))", f32::from_bits(*bits), text(x))
+            }
+            Recipe::FloatBits { x } => format!("float_bits({})", text(x)),
         }
     }
 }

@@ -111,6 +111,34 @@ pub(super) fn grouped_quant_matmul(args: &[&Tensor], group: usize) -> Result<Vec
     Ok(experts_of(order, starts)?.into_iter().enumerate().flat_map(product).collect())
 }
 
+pub(super) fn grouped_mixed_matmul(args: &[&Tensor]) -> Result<Vec<f64>, Failure> {
+    let &[x, x_scale, order, starts, weight, scale, assist] = args else {
+        return Err("an operand is missing".to_owned());
+    };
+    let rows: Vec<_> = x.rows().zip(x_scale.rows()).collect();
+    let row = row_of_pair(x, order.columns());
+    let (inputs, parts) = (weight.dims()[1], scale.dims()[1]);
+    let (weights, scales): (Vec<&[f64]>, Vec<&[f64]>) =
+        (weight.rows().collect(), scale.rows().collect());
+    let assists: Vec<&[f64]> = assist.rows().collect();
+    let product = |(pair, expert): (usize, usize)| {
+        let (x, x_scale) = rows[row(pair)];
+        let (weights, scales) = (&weights[expert * inputs..], &scales[expert * parts..]);
+        let part = move |g: usize, n: usize| {
+            let deep = inputs / parts;
+            let inside = g * deep..(g + 1) * deep;
+            let sum: f64 = inside.map(|k| (x[k] - 8.0) * weights[k][n]).sum();
+            sum * f64::from(f32::from_bits(scales[g][n] as u32))
+        };
+        let assist = assists[expert].iter().enumerate();
+        assist
+            .map(move |(n, more)| ((0..parts).map(|g| part(g, n)).sum::<f64>() + more) * x_scale[0])
+    };
+    // Rows borrow `weights` and `scales`.
+    let pairs = experts_of(order, starts)?;
+    Ok(pairs.into_iter().enumerate().flat_map(|p| product(p).collect::<Vec<_>>()).collect())
+}
+
 pub(super) fn expert_bias(x: &Tensor, ids: &Tensor, bias: &Tensor) -> Result<Vec<f64>, Failure> {
     let biases: Vec<&[f64]> = bias.rows().collect();
     let ids = ids.indices(bias.dims()[0], "expert")?;

@@ -90,6 +90,12 @@ fn single(op: &Op, args: &[&Tensor], dims: &[usize]) -> Result<Vec<f64>, Failure
         Op::L2Norm { eps, scale } => arith::l2_norm(args[0], f64::from(*eps), f64::from(*scale)),
         Op::Argmax {} => arith::argmax(args[0]),
         Op::Dequantize { group, .. } => quant::dequantize(args[0], args[1], *group as usize),
+        Op::RowSums { times } => {
+            args[0].rows().map(|row| row.iter().sum::<f64>() * f64::from(*times)).collect()
+        }
+        Op::FloatBits {} => {
+            args[0].data().iter().map(|&x| f64::from((x as f32).to_bits())).collect()
+        }
         Op::QuantizeStatic {} => quant::quantize_static(args[0], args[1], args[2]),
         Op::QuantMatmul { group, .. } => quant::quant_matmul(args, *group as usize),
         Op::StaticMatmul { .. } => quant::static_matmul(args),
@@ -97,6 +103,7 @@ fn single(op: &Op, args: &[&Tensor], dims: &[usize]) -> Result<Vec<f64>, Failure
         Op::GroupedQuantMatmul { group, .. } => {
             experts::grouped_quant_matmul(args, *group as usize)?
         }
+        Op::GroupedMixedMatmul { .. } => experts::grouped_mixed_matmul(args)?,
         Op::ExpertBias {} => experts::expert_bias(args[0], args[1], args[2])?,
         Op::CombineExperts { .. } => experts::combine_experts(args[0], args[1]),
         Op::RopeTable { spec } => attention::rope_table(args[0], spec),

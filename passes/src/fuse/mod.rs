@@ -21,6 +21,7 @@ pub(crate) use gate_up::FuseGateUp;
 pub(crate) use mla_preprocess::FuseMlaPreprocess;
 pub(crate) use mla_prolog::FuseMlaProlog;
 pub(crate) use moe::FuseMoe;
+pub(crate) use new_nodes::NewNodes;
 pub(crate) use qk_rope_write::FuseQkRopeWrite;
 pub(crate) use qkv::FuseQkv;
 pub(crate) use rows::FuseRows;
@@ -30,12 +31,12 @@ use crate::{TargetInfo, rewrite::Decline};
 use ir::{Func, Node, NodeId, ValueId};
 
 /// Goes on if `holds`.
-fn guard(holds: bool, code: &'static str, why: &'static str) -> Result<(), Decline> {
+pub(crate) fn guard(holds: bool, code: &'static str, why: &'static str) -> Result<(), Decline> {
     if holds { Ok(()) } else { Err(Decline::Guard { code, why }) }
 }
 
 /// Goes on if the target has a kernel for `mnemonic`.
-fn kernel(target: &TargetInfo, mnemonic: &str) -> Result<(), Decline> {
+pub(crate) fn kernel(target: &TargetInfo, mnemonic: &str) -> Result<(), Decline> {
     guard(target.has(mnemonic), "no-kernel", "the target has no kernel for the fused op")
 }
 

@@ -36,7 +36,10 @@ impl Rewrite for FuseMoe {
         let has = |is_it: fn(&Op) -> bool| nodes.iter().any(|&n| is_it(&func.nodes[n].op));
         let whole = has(|op| matches!(op, Op::Route { .. }))
             && has(|op| matches!(op, Op::ExpertGroups { .. }))
-            && has(|op| Product::of(op).is_some_and(|p| p.grouped));
+            && has(|op| {
+                matches!(op, Op::GroupedMixedMatmul { .. })
+                    || Product::of(op).is_some_and(|p| p.grouped)
+            });
         let why = "an op that is none of the experts' reads their choice or their results";
         guard(whole, "other-reader", why)?;
         Replacement::composite(func, &nodes, "moe", context.target)
@@ -92,7 +95,8 @@ fn belongs(op: &Op) -> bool {
     Product::of(op).is_some()
         || matches!(
             op,
-            Op::Route { .. }
+            Op::GroupedMixedMatmul { .. }
+                | Op::Route { .. }
                 | Op::ExpertGroups { .. }
                 | Op::ExpertBias {}
                 | Op::AddBias {}

@@ -3,14 +3,14 @@
 use ir::{Func, NodeId, Op, TypeError, ValueId};
 
 /// Nodes in the making, in order.
-pub(super) struct NewNodes<'a> {
-    pub(super) func: &'a mut Func,
-    pub(super) nodes: Vec<NodeId>,
+pub(crate) struct NewNodes<'a> {
+    pub(crate) func: &'a mut Func,
+    pub(crate) nodes: Vec<NodeId>,
 }
 
 impl<'a> NewNodes<'a> {
     /// None yet.
-    pub(super) fn new(func: &'a mut Func) -> Self {
+    pub(crate) fn new(func: &'a mut Func) -> Self {
         Self { func, nodes: Vec::new() }
     }
 
@@ -18,7 +18,7 @@ impl<'a> NewNodes<'a> {
     ///
     /// # Errors
     /// [`TypeError`] when the operands break the op's typing rule.
-    pub(super) fn op(
+    pub(crate) fn op(
         &mut self,
         op: Op,
         args: &[ValueId],

@@ -77,13 +77,22 @@ pub struct GatherArgs {
     pub starts: Arg,
     /// The rows in order, `[T * k, row]` without gaps.
     pub rows: Arg,
-    /// The ends of the experts, `i64[E]`; without it they are not written.
-    pub group_list: Option<Arg>,
+    /// The list of a grouped product; without it none is written.
+    pub group_list: Option<GroupList>,
+}
+
+/// Which rows are whose, `i64[E]`.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupList {
+    /// The list.
+    pub list: Arg,
+    /// Whether it has the number of rows of each expert (`groupListType` 1), rather than where they
+    /// end (0).
+    pub counts: bool,
 }
 
 /// Row `i` of `args.rows` is the row of `x` that pair `order[i]` reads, for `x [T,..]`, one row for
-/// each token, or `x [T,k,..]`, one for each pair, where `own_rows`. `args.group_list[e]` is
-/// `starts[e + 1]`, the list of a grouped product that has ends in it (`groupListType` 0). `order`
+/// each token, or `x [T,k,..]`, one for each pair, where `own_rows`. The group list is made of `starts`. `order`
 /// and `starts` are results of [`Op::ExpertGroups`]. Any element type of whole bytes.
 ///
 /// # Errors
@@ -105,7 +114,7 @@ pub fn gather_rows_by_order(
 
     let (chunk, mut budget) = copies(row);
     if list {
-        budget = budget.buffer("group list", experts.next_multiple_of(64) * 12);
+        budget = budget.buffer("group list", experts.next_multiple_of(64) * 16);
     }
     budget.fits(chip.ub_bytes)?;
     let heading = format!(
@@ -126,8 +135,9 @@ pub fn gather_rows_by_order(
     let mut buffers = vec![args.x, args.order, args.rows];
     let source = match args.group_list {
         None => source.part(include_str!("gather.cpp")),
-        Some(list) => {
+        Some(GroupList { list, counts }) => {
             buffers.extend([args.starts, list]);
+            let source = source.flag("COUNTS", counts, "whether the list counts rows of experts");
             source.part(include_str!("group_list.h")).part(include_str!("gather_and_list.cpp"))
         }
     };
