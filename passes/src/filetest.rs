@@ -23,7 +23,7 @@
 //! compared.
 
 use crate::{
-    Catalog, LayoutRule, Options, Quantize, TargetInfo, WHOLE, WeightType, check_numerics,
+    Catalog, LayoutRule, Options, Quantize, Report, TargetInfo, WHOLE, WeightType, check_numerics,
     numeric_distance, sample_bindings,
 };
 use ir::{Bindings, DType, Layout, Module, Symbol, text};
@@ -176,17 +176,17 @@ fn same_numbers(case: &Case, before: &Module, after: &Module) -> Result<(), Stri
     Ok(())
 }
 
-/// Runs the test in the file `path` with the passes of `catalog` on targets that have kernels for
-/// composites of `kinds`; returns the passes that it names.
-///
-/// # Errors
-/// How what came out differs from what the file says.
-pub fn run_file(path: &Path, catalog: &Catalog, kinds: &[&str]) -> Result<Vec<String>, String> {
+/// The input of the file at `path`, what its header says, and the text after.
+fn open(path: &Path, kinds: &[&str]) -> Result<(Case, Module, String, String), String> {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let content = fs::read_to_string(path).map_err(|e| e.to_string())?;
     let (input, expected) = content.split_once(AFTER).unwrap_or((&content, ""));
     let case = header(input, kinds)?;
     let before = parse(&file, input)?;
+    Ok((case, before, input.to_owned(), expected.to_owned()))
+}
+
+fn rewritten(case: &Case, before: &Module, catalog: &Catalog) -> Result<(Module, Report), String> {
     let mut after = before.clone();
     let names: Vec<&str> = case.passes.iter().map(String::as_str).collect();
     let stages = match names[..] {
@@ -197,6 +197,27 @@ pub fn run_file(path: &Path, catalog: &Catalog, kinds: &[&str]) -> Result<Vec<St
     let mut options = Options { catalog, quantize, ..Options::default() };
     let report =
         crate::run(&mut after, &stages, &mut options, &case.target).map_err(|e| e.to_string())?;
+    Ok((after, report))
+}
+
+/// What the passes that the file at `path` names do to its input: how often each fires and what it
+/// declines. Compares nothing; [`run_file`] does.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn report_of(path: &Path, catalog: &Catalog, kinds: &[&str]) -> Result<Report, String> {
+    let (case, before, ..) = open(path, kinds)?;
+    rewritten(&case, &before, catalog).map(|(_, report)| report)
+}
+
+/// Runs the test in the file `path` with the passes of `catalog` on targets that have kernels for
+/// composites of `kinds`; returns the passes that it names.
+///
+/// # Errors
+/// How what came out differs from what the file says.
+pub fn run_file(path: &Path, catalog: &Catalog, kinds: &[&str]) -> Result<Vec<String>, String> {
+    let (case, before, input, expected) = open(path, kinds)?;
+    let (after, report) = rewritten(&case, &before, catalog)?;
     let misses = report.passes.iter().flat_map(|p| &p.near_misses);
     let codes: BTreeSet<String> = misses.map(|m| m.code.to_owned()).collect();
     if codes != case.declines {
@@ -209,7 +230,7 @@ pub fn run_file(path: &Path, catalog: &Catalog, kinds: &[&str]) -> Result<Vec<St
         fs::write(path, format!("{input}{AFTER}{printed}")).map_err(|e| e.to_string())?;
         return Ok(case.passes);
     }
-    parse(&file, expected)?;
+    parse("the expected text", &expected)?;
     match printed == expected {
         true => Ok(case.passes),
         false => Err(format!("expected\n{expected}found\n{printed}(UPDATE_EXPECT=1 accepts it)")),

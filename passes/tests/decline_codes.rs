@@ -1,7 +1,8 @@
-//! The table of decline codes is what the passes say, no more and no less, and a file test shows
-//! each of them.
+//! The table of decline codes is what the passes say, no more and no less, and file tests show each
+//! guard of each pass, and each pass firing twice.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use precast_passes::{Catalog, filetest};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -34,41 +35,119 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Codes in the text of a pass: `code: "x"`, and `"x"` followed by the reason for people, which is a
-/// literal of several words or the variable `why`. What follows a name of a pattern is no code.
-fn codes(source: &str) -> BTreeSet<String> {
+/// A word or a mark of a source, or the content of a string.
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    Word(String),
+    Text(String),
+}
+
+/// What a source consists of, without comments and what is compiled for tests alone.
+fn tokens(source: &str) -> Vec<Token> {
     let source = source.split("#[cfg(test)]").next().unwrap();
+    let mut found = Vec::new();
+    let mut rest = source.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let len = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if first == '"' {
+            let mut escaped = false;
+            let end = rest[1..].find(|c| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            let end = end.unwrap() + 1;
+            let lines = rest[1..end].split("\\\n").map(str::trim_start);
+            found.push(Token::Text(lines.collect()));
+            end + 1
+        } else {
+            let is_word = |c: char| c == '_' || c.is_alphanumeric();
+            let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len()).max(first.len_utf8());
+            found.push(Token::Word(rest[..end].to_owned()));
+            end
+        };
+        rest = rest[len..].trim_start();
+    }
+    found
+}
+
+/// Guards in the text of a pass, as the code and the reason for people: what a code is followed by,
+/// which is a literal of several words or the variable `why`; calls of `kernel`, `only_reader` and
+/// `constant` imply the code.
+fn guards(source: &str) -> BTreeSet<(String, String)> {
+    let tokens = tokens(source);
+    let is = |at: usize, word: &str| tokens.get(at) == Some(&Token::Word(word.to_owned()));
+    let text = |at: usize| match tokens.get(at) {
+        Some(Token::Text(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let why_before = |at: usize| {
+        let lets = (0..at).rev().find(|&i| is(i, "let") && is(i + 1, "why") && is(i + 2, "="));
+        text(lets? + 3)
+    };
+    let kebab = |text: &&str| {
+        let allowed = |c: char| c == '-' || c.is_ascii_lowercase() || c.is_ascii_digit();
+        !text.is_empty() && text.chars().all(allowed)
+    };
     let mut found = BTreeSet::new();
-    for (at, _) in source.match_indices('"') {
-        let rest = &source[at + 1..];
-        let kebab = |c: char| c == '-' || c.is_ascii_lowercase() || c.is_ascii_digit();
-        let end = rest.find(|c| !kebab(c)).unwrap_or(rest.len());
-        let (code, after) = rest.split_at(end);
-        let Some(after) = after.strip_prefix('"') else { continue };
-        let after = after.trim_start_matches(',').trim_start();
-        let sentence = after.strip_prefix('"').and_then(|t| t.split('"').next());
-        let explained = sentence.is_some_and(|t| t.contains(' ')) || after.starts_with("why)");
-        let named = source[..at].ends_with("code: ");
-        let of_pattern = ["only_reader(", "constant("].iter().any(|m| source[..at].ends_with(m));
-        if !code.is_empty() && !of_pattern && (explained || named) {
-            found.insert(code.to_owned());
+    for at in 0..tokens.len() {
+        let declared = at > 0 && is(at - 1, "fn");
+        if is(at, "kernel") && is(at + 1, "(") && !declared {
+            let why = "the target has no kernel for the fused op";
+            found.insert(("no-kernel".to_owned(), why.to_owned()));
         }
+        let Some(code) = text(at).filter(kebab) else { continue };
+        let labelled = is(at + 2, "why") && is(at + 3, ":");
+        let named = is(at + 2, "why") && (is(at + 3, ")") || is(at + 3, "}") || is(at + 3, ","));
+        let why = match () {
+            () if !is(at + 1, ",") => None,
+            () if labelled => text(at + 4),
+            () if named => why_before(at),
+            () => text(at + 2).filter(|t| t.contains(' ')),
+        };
+        let method = |name: &str| at > 1 && is(at - 2, name) && is(at - 1, "(");
+        let code = match () {
+            () if method("only_reader") => "other-reader",
+            () if method("constant") => "weight-not-constant",
+            () => code,
+        };
+        found.extend(why.map(|why| (code.to_owned(), why.to_owned())));
     }
     found
 }
 
 #[test]
 fn the_scanner_sees_every_form() {
-    let found = codes(
+    let found = guards(
         r#"guard(a, "one", "a reason")?; guard(
-            b,
+            b, // "no-code", "in a comment"
             "two-more",
-            "another reason",
-        )?; Decline::Guard { code: "three", why }; guard(false, "four", why)?;
-        let names = ["codes", "scales"]; x("five"); pass.only_reader("x", "it is read twice");
-        #[cfg(test)] guard(a, "six", "a reason")"#,
+            "another \
+             reason",
+        )?; let why = "a third"; Decline::Guard { code: "three", why }; guard(false, "four", why)?;
+        Decline::Guard {
+            code: "five",
+            why: "by its name",
+        };
+        let names = ["codes", "scales"]; x("six"); pass.only_reader("x", "it is read twice");
+        pass.typed("x", "seven", "of a type", f).constant("w", "it must be known").kernel("op");
+        fn kernel(target: T) {}
+        #[cfg(test)] guard(a, "eight", "a reason")"#,
     );
-    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["four", "one", "three", "two-more"]);
+    let found: Vec<(&str, &str)> = found.iter().map(|(c, w)| (&c[..], &w[..])).collect();
+    let expected = [
+        ("five", "by its name"),
+        ("four", "a third"),
+        ("no-kernel", "the target has no kernel for the fused op"),
+        ("one", "a reason"),
+        ("other-reader", "it is read twice"),
+        ("seven", "of a type"),
+        ("three", "a third"),
+        ("two-more", "another reason"),
+        ("weight-not-constant", "it must be known"),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -76,8 +155,8 @@ fn the_table_lists_what_passes_say() {
     let mut paths = Vec::new();
     files(&root("passes/src"), &mut paths);
     paths.retain(|p| !p.ends_with("pattern/tests.rs"));
-    let said: BTreeSet<String> =
-        paths.iter().flat_map(|p| codes(&fs::read_to_string(p).unwrap())).collect();
+    let said = paths.iter().flat_map(|p| guards(&fs::read_to_string(p).unwrap()));
+    let said: BTreeSet<String> = said.map(|(code, _)| code).collect();
     let listed = listed();
     let twice: Vec<&String> = listed.iter().filter(|(_, n)| **n > 1).map(|(c, _)| c).collect();
     assert!(twice.is_empty(), "listed twice: {twice:?}");
@@ -89,20 +168,54 @@ fn the_table_lists_what_passes_say() {
 }
 
 /// Refusals of `Func::outline` and `Func::create`, which no pass of this crate meets.
-const UNMET: &[&str] = &["no-body", "not-convex", "type-rule"];
+const UNMET: &[&str] = &["no-body", "type-rule"];
 
-#[test]
-fn a_file_test_shows_every_code() {
+/// What the file tests show of each pass: the most that it fires at once, and what it declines.
+#[derive(Default)]
+struct Shown {
+    fired: usize,
+    declined: BTreeSet<(String, String)>,
+}
+
+fn shown() -> BTreeMap<&'static str, Shown> {
+    let catalog = Catalog::builtin();
     let mut paths = Vec::new();
     files(&root("tests/filetests/passes"), &mut paths);
-    let mut shown = BTreeSet::new();
+    let mut all: BTreeMap<&str, Shown> = BTreeMap::new();
     for path in paths {
-        let text = fs::read_to_string(path).unwrap();
-        for line in text.lines().filter_map(|l| l.strip_prefix("; declines:")) {
-            shown.extend(line.split(',').map(|c| c.trim().to_owned()));
+        let report = filetest::report_of(&path, &catalog, &[]);
+        let report = report.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        for pass in report.passes {
+            let shown = all.entry(pass.pass).or_default();
+            shown.fired = shown.fired.max(pass.fired);
+            let misses = pass.near_misses.into_iter();
+            shown.declined.extend(misses.map(|m| (m.code.to_owned(), m.why.to_owned())));
         }
     }
-    shown.extend(UNMET.iter().map(|&code| code.to_owned()));
-    let listed: BTreeSet<String> = listed().into_keys().collect();
-    assert_eq!(listed.difference(&shown).collect::<Vec<_>>(), Vec::<&String>::new());
+    all
+}
+
+#[test]
+fn file_tests_show_every_guard_and_every_pass_firing_twice() {
+    let (catalog, shown) = (Catalog::builtin(), shown());
+    let mut missing = Vec::new();
+    for name in catalog.names() {
+        let Some(of_pass) = shown.get(name) else {
+            missing.push(format!("{name}: no file test"));
+            continue;
+        };
+        if of_pass.fired < 2 {
+            missing.push(format!("{name}: fires at most {} times", of_pass.fired));
+        }
+        let source = catalog.pass(name).unwrap().source();
+        assert!(!source.is_empty(), "{name} has no source to look for guards in");
+        for (code, why) in guards(source).difference(&of_pass.declined) {
+            missing.push(format!("{name}: {code}: {why}"));
+        }
+    }
+    let met: BTreeSet<&str> =
+        shown.values().flat_map(|s| &s.declined).map(|(code, _)| &code[..]).collect();
+    let unmet = listed().into_keys().filter(|c| !met.contains(&c[..]) && !UNMET.contains(&&c[..]));
+    missing.extend(unmet.map(|code| format!("no file test declines for {code}")));
+    assert!(missing.is_empty(), "file tests are missing for\n{}", missing.join("\n"));
 }

@@ -4,6 +4,7 @@ use super::linear::Rows;
 use super::{Builder, experts::Pairs};
 use crate::quant::{Codes, FP8_BLOCK, Published, Scheme};
 use ir::{DType, Op, ValueId};
+use tensor::WeightSource;
 
 /// A quantised matrix `[N,K]`, or a stack of them.
 #[derive(Clone, Copy)]
@@ -93,6 +94,38 @@ impl Builder<'_> {
         };
         let x = self.unrounded(x);
         Some(self.ops(op, &[x], [&format!("{name}.codes"), &format!("{name}.scales")]))
+    }
+
+    /// Codes of the inputs `x` of the projection stored under `prefix`, with the scale and the offset
+    /// that it stores for them.
+    ///
+    /// Projections of one input each store these, and what wrote them measured the input once: where
+    /// they are equal bit for bit, the input is quantised once, and the products are siblings.
+    pub(super) fn static_codes(&mut self, prefix: &str, x: ValueId, name: &str) -> ValueId {
+        let stored = ["input_scale", "input_offset"].map(|part| format!("{prefix}.{part}"));
+        let key = self.stored_bits(&stored).map(|bits| (x, bits));
+        if let Some(&known) = key.as_ref().and_then(|key| self.static_codes.get(key)) {
+            return known;
+        }
+        let [scale, offset] = stored.map(|part| self.weight(&part, DType::F32));
+        let args = [self.unrounded(x), scale, offset];
+        let codes = self.op(Op::QuantizeStatic {}, &args, &format!("{name}.codes"));
+        if let Some(key) = key {
+            self.static_codes.insert(key, codes);
+        }
+        codes
+    }
+
+    /// Element types and bytes of small tensors; `None` where one cannot be read, as of a
+    /// configuration without weights.
+    fn stored_bits(&self, names: &[String; 2]) -> Option<[(DType, Vec<u8>); 2]> {
+        let [a, b] = names.each_ref().map(|name| {
+            let info = self.source.info(name)?;
+            let mut bytes = vec![0; usize::try_from(info.bytes()).ok()?];
+            self.source.read(name, 0, &mut bytes).ok()?;
+            Some((info.dtype, bytes))
+        });
+        Some([a?, b?])
     }
 
     /// The values of a quantised matrix.

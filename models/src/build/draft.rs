@@ -38,6 +38,7 @@ fn function(draft: &Draft, options: &BuildOptions, name: &str, sequences: Dim, f
         source: draft.source(),
         options,
         casts: BTreeMap::new(),
+        static_codes: BTreeMap::new(),
         residuals: Vec::new(),
     };
     let Precision { weights, activations } = options.precision;

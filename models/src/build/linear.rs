@@ -56,11 +56,7 @@ impl Builder<'_> {
                 self.op(Op::Matmul { out }, &[x, weight], name)
             }
             Scheme::StaticInt8 => {
-                let scale = self.weight(&format!("{prefix}.input_scale"), DType::F32);
-                let offset = self.weight(&format!("{prefix}.input_offset"), DType::F32);
-                let codes = format!("{name}.codes");
-                let x = self.unrounded(x);
-                let x = self.op(Op::QuantizeStatic {}, &[x, scale, offset], &codes);
+                let x = self.static_codes(prefix, x, name);
                 let weight = constant(self, "weight", DType::I8);
                 let bias = constant(self, "quant_bias", DType::I32);
                 let scale = constant(self, "deq_scale", DType::F32);

@@ -161,9 +161,14 @@ struct Builder<'a> {
     options: &'a BuildOptions,
     /// Weights in the types they were asked for, so that a tied head reuses the embedding's cast.
     casts: BTreeMap<(ValueId, DType), ValueId>,
+    /// Codes of values by the stored scale and offset that they were made with.
+    static_codes: BTreeMap<StaticCodes, ValueId>,
     /// The residual stream before the first layer and after each.
     residuals: Vec<ValueId>,
 }
+
+/// A value, and the types and bytes of the scale and the offset that quantise it.
+type StaticCodes = (ValueId, [(DType, Vec<u8>); 2]);
 
 /// A layer under construction: where its tensors are stored, what its values are called.
 struct Place {
@@ -199,6 +204,7 @@ impl<'a> Builder<'a> {
             source: checkpoint.source(),
             options,
             casts: BTreeMap::new(),
+            static_codes: BTreeMap::new(),
             residuals: Vec::new(),
         }
     }
