@@ -1,6 +1,6 @@
 //! From the constant expressions of a function to recipes.
 
-use super::{Entry, Id, Packed, Part, Recipe, Recipes};
+use super::{Entry, Id, Packed, Part, Recipe, Recipes, computed::computed};
 use crate::CompileError;
 use ir::{DType, EntityId, Func, Node, Op, TensorType, ValueDef, ValueId};
 use std::collections::HashMap;
@@ -219,10 +219,7 @@ impl Builder<'_> {
             Op::RowSums { times } => Recipe::RowSums { x, bits: times.to_bits() },
             Op::FloatBits {} => Recipe::FloatBits { x },
             Op::Relayout { .. } => return Ok(Made::No("a layout inside an expression".to_owned())),
-            other => {
-                let why = format!("`{}` is not evaluated at compile time", other.mnemonic());
-                return Ok(Made::No(why));
-            }
+            _ => return Ok(computed(self.func, node, index, args)),
         }))
     }
 }
@@ -232,7 +229,8 @@ struct Shape<'a> {
     dtype: DType,
 }
 
-enum Made {
+/// What an op on constants becomes.
+pub(super) enum Made {
     Same(Id),
     New(Recipe),
     No(String),

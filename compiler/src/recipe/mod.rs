@@ -6,6 +6,7 @@
 //! row.
 
 mod build;
+mod computed;
 mod read;
 mod show;
 #[cfg(test)]
@@ -57,6 +58,9 @@ pub(crate) enum Recipe {
     RowSums { x: Id, bits: u32 },
     /// The bits of each number as a whole number.
     FloatBits { x: Id },
+    /// What an op makes of small operands, computed as a whole by the reference interpreter. The op
+    /// stands in a function as text, by which equal ones are known.
+    Computed { formula: Arc<str>, args: Vec<Id> },
 }
 
 /// A part of [`Recipe::Rows`].

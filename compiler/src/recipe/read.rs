@@ -1,8 +1,8 @@
 //! Evaluates recipes, any range of rows at a time.
 
-use super::{Entry, Id, Part, Recipe, Recipes, values};
+use super::{Entry, Id, Part, Recipe, Recipes, computed, values};
 use crate::CompileError;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 use tensor::WeightSource;
 
 /// Bytes of input that a reader holds to pick single rows or columns from.
@@ -13,11 +13,13 @@ pub(crate) struct Reader<'a> {
     recipes: &'a Recipes,
     source: &'a dyn WeightSource,
     loss: values::Loss,
+    /// What the interpreter computed: small, and read a few rows at a time.
+    computed: HashMap<Id, Vec<u8>>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(recipes: &'a Recipes, source: &'a dyn WeightSource) -> Self {
-        Self { recipes, source, loss: values::Loss::default() }
+        Self { recipes, source, loss: values::Loss::default(), computed: HashMap::new() }
     }
 
     /// The root of the mean square of the quantisation error of all codes read since the last
@@ -130,6 +132,15 @@ impl<'a> Reader<'a> {
                 for group in numbers.chunks_exact(*group as usize) {
                     out.extend_from_slice(&values::scale_of(group, largest).to_le_bytes());
                 }
+            }
+            Recipe::Computed { formula, args } => {
+                if !self.computed.contains_key(&id) {
+                    let all = |&a: &Id| self.rows(a, 0, self.recipes.get(a).rows);
+                    let operands = args.iter().map(all).collect::<Result<Vec<_>, _>>()?;
+                    self.computed.insert(id, computed::compute(formula, &operands)?);
+                }
+                let (bytes, first) = (entry.row_bytes(), start as usize * entry.row_bytes());
+                out.extend_from_slice(&self.computed[&id][first..first + count as usize * bytes]);
             }
         }
         Ok(())

@@ -40,6 +40,10 @@ impl Recipes {
                 format!("({} * row_sums({}))", f32::from_bits(*bits), text(x))
             }
             Recipe::FloatBits { x } => format!("float_bits({})", text(x)),
+            Recipe::Computed { formula, args } => {
+                let op = formula.split(" = ").nth(1).and_then(|op| op.split(' ').next());
+                list(op.unwrap_or("computed"), args.iter().map(text).collect())
+            }
         }
     }
 }
