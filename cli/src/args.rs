@@ -570,6 +570,9 @@ pub struct OptArgs {
     /// Passes to run, in order; without it the whole pipeline.
     #[arg(long, value_delimiter = ',')]
     pub passes: Option<Vec<String>>,
+    /// What the passes may use: kernels, layouts and element types of this target.
+    #[arg(long, default_value = "cpu", value_parser = PossibleValuesParser::new(target::names()))]
+    pub target: String,
     /// What the pass quantize-matmuls does.
     #[command(flatten)]
     pub quantize: QuantizeArgs,

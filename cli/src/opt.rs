@@ -1,10 +1,9 @@
 //! `opt`: text IR in, passes, text IR out.
 
-use crate::{Precast, args::OptArgs, matches};
+use crate::{Precast, args::OptArgs, matches, target::HostTarget};
 use anyhow::{Context, bail};
-use compiler::Target;
 use ir::{Module, text};
-use passes::{Options, Stage};
+use passes::{Options, Stage, TargetInfo};
 use std::{
     io::{Read, Write},
     path::Path,
@@ -24,6 +23,8 @@ pub(crate) fn opt(precast: &Precast, args: &OptArgs) -> anyhow::Result<()> {
         None => precast.catalog.pipeline(),
     };
     matches::check_names(&args.require_match, &precast.catalog)?;
+    let target = HostTarget::named(&args.target).context("clap knows the targets")?;
+    let target = target.as_target(precast).info();
     let mut after = before.clone();
     let mut last = text::print_module(&before);
     let mut shown = Ok(());
@@ -38,14 +39,14 @@ pub(crate) fn opt(precast: &Precast, args: &OptArgs) -> anyhow::Result<()> {
     if args.print_after_all {
         options.dump = Some(&mut show);
     }
-    let report = passes::run(&mut after, &stages, &mut options, &precast.target.info())?;
+    let report = passes::run(&mut after, &stages, &mut options, &target)?;
     shown?;
     if args.explain_passes {
         eprint!("{report}");
     }
     matches::check(&args.require_match, &report)?;
     if args.check_numerics {
-        check(precast, args, &before, &after, &stages)?;
+        check(precast, args, &target, [&before, &after], &stages)?;
     }
     if args.dot {
         write!(std::io::stdout(), "{}", ir::dot(&after))?;
@@ -81,8 +82,8 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
 fn check(
     precast: &Precast,
     args: &OptArgs,
-    before: &Module,
-    after: &Module,
+    target: &TargetInfo,
+    [before, after]: [&Module; 2],
     stages: &[Stage],
 ) -> anyhow::Result<()> {
     let difference = match same_numbers(before, after) {
@@ -97,7 +98,7 @@ fn check(
         before,
         stages,
         &|limit| options(precast, args, limit.min(most)),
-        &precast.target.info(),
+        target,
         &|module| same_numbers(before, module).is_ok(),
     )?;
     match culprit {

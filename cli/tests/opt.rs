@@ -160,3 +160,28 @@ fn extensions_that_do_not_fit_are_refused() {
     let unknown = refused(Extension::new("a"), place);
     assert!(unknown.contains("`fuse-nothing`") && unknown.contains("fuse-qkv"), "{unknown}");
 }
+
+/// Layouts and composites are those of the target; without the flag, of the CPU.
+#[test]
+fn a_target_can_be_named() {
+    let file = File::new(
+        "target.ir",
+        "func @f(%x: bf16[T,64]) {
+  weight %w : bf16[64,64]
+  %y = matmul %x, %w {out = bf16} : bf16[T,64]
+  return %y
+}
+",
+    );
+    let layout = |flags: &str| {
+        let (ok, out, error) = file.opt(flags);
+        assert!(ok, "{error}");
+        let line = out.lines().find(|l| l.contains("relayout")).unwrap_or_default().to_owned();
+        line.rsplit("layout = ").next().unwrap_or_default().to_owned()
+    };
+    let (cpu, npu) = (layout("--target cpu"), layout("--target ascend910b --check-numerics"));
+    assert!(cpu.starts_with("panels") && npu.starts_with("nz"), "{cpu} {npu}");
+    assert_eq!(layout(""), cpu);
+    let (ok, _, error) = file.opt("--target tpu");
+    assert!(!ok && error.contains("ascend910b"), "{error}");
+}
