@@ -1,8 +1,8 @@
-//! What each fusion is worth: layers of four shapes, decode steps of 1, 8 and 24 rows and a prefill
-//! of 512, with every fusion and without one of them (or without any chain), replay by replay in turn in one process. Two
-//! ratios, of the medians and of the fastest tenth, which other work on the machine disturbs less; one
-//! above 1 is time saved. Arguments: a number of threads, and words that names of shapes or passes
-//! contain.
+//! What each fusion is worth: layers of eight shapes, decode steps of 1, 8 and 24 rows and a prefill
+//! of 512, with every fusion and without one of them (or without any chain), replay by replay in turn
+//! in one process. Two ratios, of the medians and of the fastest tenth, which other work on the machine
+//! disturbs less; one above 1 is time saved. At the end a table of the second. Arguments: a number of
+//! threads, and words that names of shapes or passes contain.
 
 use anyhow::{Context, Result};
 use artifact::{Artifact, Model, Phase, Plan, Port};
@@ -14,9 +14,10 @@ use compiler::{Checkpoint, KvBudget, Options, prepare};
 use hal::{Device, MemoryRequest, capture};
 use half::bf16;
 use models::{BuildOptions, Precision};
+use passes::Quantize;
 use precast_benches::{config, probe::median};
 use serde_json::Value;
-use std::{fs, path::Path, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Instant};
 use tensor::{DType, TensorInfo, WeightError, WeightSource};
 
 const DECODE: [u32; 3] = [1, 8, 24];
@@ -25,21 +26,54 @@ const CONTEXT: u32 = 1024;
 /// Where the rows of a decode step stand.
 const POSITION: u32 = 200;
 /// Replays of each variant of a plan: as many as take so long, within bounds.
-const SECONDS: f64 = 2.0;
+const SECONDS: f64 = 1.0;
 const REPLAYS: (usize, usize) = (21, 401);
 
+/// Layers to measure.
+struct Shape {
+    name: &'static str,
+    layers: u32,
+    config: Value,
+    /// Products of floats in so many bits, with inputs in 8.
+    quantize: Option<Quantize>,
+    /// Whether inputs of FP8 projections are quantised too.
+    fp8_inputs: bool,
+}
+
 /// Layers with small vocabularies, so that little else is measured.
-fn shapes() -> Vec<(&'static str, u32, Value)> {
+fn shapes() -> Vec<Shape> {
+    let shape =
+        |name, layers, config| Shape { name, layers, config, quantize: None, fp8_inputs: false };
+    let bits = |bits, group| Some(Quantize { bits, group, head: false });
+    let fp8 = config::in_fp8(config::deepseek_v3_layers(2));
     vec![
-        ("qwen3", 2, config::qwen3_0_6b_layers(2)),
-        ("qwen3_moe", 2, config::qwen3_moe_layers(2)),
-        ("deepseek_v3", 2, config::deepseek_v3_layers(2)),
-        ("qwen3_next", 4, config::qwen3_next_layers(4)),
+        shape("qwen3", 2, config::qwen3_0_6b_layers(2)),
+        shape("qwen3_moe", 2, config::qwen3_moe_layers(2)),
+        shape("deepseek_v3", 2, config::deepseek_v3_layers(2)),
+        shape("qwen3_next", 4, config::qwen3_next_layers(4)),
+        Shape { quantize: bits(8, None), ..shape("qwen3_w8a8", 2, config::qwen3_0_6b_layers(2)) },
+        Shape {
+            quantize: bits(4, Some(64)),
+            ..shape("qwen3_moe_w4a8", 2, config::qwen3_moe_layers(2))
+        },
+        Shape {
+            quantize: bits(8, None),
+            ..shape("deepseek_v3_w8a8", 2, config::deepseek_v3_layers(2))
+        },
+        shape("deepseek_v3_fp8", 2, fp8.clone()),
+        Shape { fp8_inputs: true, ..shape("deepseek_v3_fp8_inputs", 2, fp8) },
+        shape("gpt_oss_mxfp4", 2, config::gpt_oss_layers(2)),
     ]
 }
 
-/// Weights that are finite and differ.
-struct Random;
+/// Weights that are finite and differ; no NaN among codes, so that experts are chosen as of a model.
+struct Random(BTreeMap<String, DType>);
+
+impl Random {
+    fn of(checkpoint: &models::Checkpoint) -> Self {
+        Self(checkpoint.source().tensors().map(|t| (t.name.clone(), t.dtype)).collect())
+    }
+}
 
 impl WeightSource for Random {
     fn info(&self, _: &str) -> Option<&TensorInfo> {
@@ -47,10 +81,24 @@ impl WeightSource for Random {
     }
     fn read(&self, name: &str, start: u64, out: &mut [u8]) -> Result<(), WeightError> {
         let mut state = (name.len() as u64 ^ start).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        for pair in out.chunks_exact_mut(2) {
+        let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let value = (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5;
-            pair.copy_from_slice(&bf16::from_f32(value / 16.0).to_le_bytes());
+            (state >> 40) as u32
+        };
+        let unit = |drawn: u32| drawn as f32 / (1u32 << 24) as f32;
+        match self.0.get(name).copied().unwrap_or(DType::BF16) {
+            DType::F32 => out
+                .chunks_exact_mut(4)
+                .for_each(|four| four.copy_from_slice(&(unit(next()) / 16.0).to_le_bytes())),
+            // Without the highest bit of the exponent, so below 2.
+            DType::F8E4M3 => out.iter_mut().for_each(|byte| *byte = next() as u8 & 0xbf),
+            // Exponents from 2^-7 to 1.
+            DType::U8 => out.iter_mut().for_each(|byte| *byte = 120 + (next() % 8) as u8),
+            DType::BF16 => out.chunks_exact_mut(2).for_each(|pair| {
+                let value = bf16::from_f32((unit(next()) - 0.5) / 16.0);
+                pair.copy_from_slice(&value.to_le_bytes());
+            }),
+            _ => out.iter_mut().for_each(|byte| *byte = next() as u8),
         }
         Ok(())
     }
@@ -70,12 +118,12 @@ impl Variant {
     /// `None` when leaving out the pass changes nothing.
     fn new(
         root: &Path,
-        config: &Value,
+        shape: &Shape,
         without: &[&'static str],
         base: &[(Plan, Graph)],
         threads: Option<usize>,
     ) -> Result<Option<Self>> {
-        let (plans, artifact) = compile(root, config, without)?;
+        let (plans, artifact) = compile(root, shape, without)?;
         let same = |(a, b): (&(Plan, Graph), &Plan)| a.0.steps == b.steps && a.0.chains == b.chains;
         if !without.is_empty() && base.iter().zip(&plans).all(same) {
             return Ok(None);
@@ -133,16 +181,16 @@ fn input(plan: &Plan, port: &Port) -> Vec<i32> {
 }
 
 /// The plans that are measured, and the artifact they are in.
-fn compile(root: &Path, config: &Value, without: &[&str]) -> Result<(Vec<Plan>, Artifact)> {
+fn compile(root: &Path, shape: &Shape, without: &[&str]) -> Result<(Vec<Plan>, Artifact)> {
     let dir = root.join("fusions-config");
     fs::create_dir_all(&dir)?;
-    fs::write(dir.join("config.json"), config.to_string())?;
+    fs::write(dir.join("config.json"), shape.config.to_string())?;
     let checkpoint = models::Checkpoint::config_only(&dir)?;
     let build = BuildOptions {
         precision: Precision { weights: DType::BF16, activations: DType::F32 },
         kv_dtype: DType::BF16,
         kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
-        quantize_activations: false,
+        quantize_activations: shape.fp8_inputs,
     };
     let model = Model {
         name: "fusions".into(),
@@ -164,7 +212,7 @@ fn compile(root: &Path, config: &Value, without: &[&str]) -> Result<(Vec<Plan>, 
         context_tiers: Vec::new(),
         max_context: None,
         memory_limit: None,
-        quantize: None,
+        quantize: shape.quantize,
         catalog: passes::Catalog::builtin(),
         extensions: Default::default(),
         rewrite_limit: usize::MAX,
@@ -178,7 +226,7 @@ fn compile(root: &Path, config: &Value, without: &[&str]) -> Result<(Vec<Plan>, 
         model,
         config_json: Vec::new(),
         tensors: Vec::new(),
-        weights: &Random,
+        weights: &Random::of(&checkpoint),
         files: Vec::new(),
     };
     prepared.write(&source, &out, &mut |_| {}, None)?;
@@ -198,15 +246,16 @@ fn main() -> Result<()> {
     let threads = words.iter().find_map(|w| w.parse().ok());
     let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let shapes = shapes();
-    let shape_names: Vec<&str> = shapes.iter().map(|s| s.0).collect();
+    let shape_names: Vec<&str> = shapes.iter().map(|s| s.name).collect();
     let fusions: Vec<&'static str> =
         passes::names().into_iter().filter(|n| n.starts_with("fuse-")).collect();
-    for (name, layers, config) in &shapes {
-        if !chosen(name, &shape_names) {
+    let mut table = Vec::new();
+    for shape in &shapes {
+        if !chosen(shape.name, &shape_names) {
             continue;
         }
-        let all = Variant::new(root, config, &[], &[], threads)?.context("every fusion")?;
-        println!("{name}, {layers} layers, {}", all.device.name());
+        let all = Variant::new(root, shape, &[], &[], threads)?.context("every fusion")?;
+        println!("{}, {} layers, {}", shape.name, shape.layers, all.device.name());
         let mut variants = vec![all];
         let each = fusions.iter().filter(|p| chosen(p, &fusions)).map(|p| vec![*p]);
         // What one of them leaves the other takes.
@@ -214,20 +263,32 @@ fn main() -> Result<()> {
         let all = chosen(chains[1], &fusions).then(|| chains.to_vec());
         for without in each.chain(all) {
             let base = &variants[0].graphs;
-            match Variant::new(root, config, &without, base, threads) {
+            match Variant::new(root, shape, &without, base, threads) {
                 Ok(found) => variants.extend(found),
                 Err(e) => println!("  {} cannot be left out: {e}", without.join(", ")),
             }
         }
+        let mut ratios = vec![Vec::new(); variants.len()];
         for i in 0..variants[0].graphs.len() {
-            measure(&mut variants, i)?;
+            for (all, one) in ratios.iter_mut().zip(measure(&mut variants, i)?) {
+                all.push(format!("{one:.3}"));
+            }
         }
+        let rows = variants.iter().zip(ratios).skip(1);
+        table.extend(rows.map(|(v, ratios)| (v.without.join(", "), shape.name, ratios)));
+    }
+    table.sort();
+    println!(
+        "\n| without | shape | decode {DECODE:?} and prefill {PREFILL}, times as long |\n|---|---|---|"
+    );
+    for (without, shape, ratios) in table {
+        println!("| {without} | {shape} | {} |", ratios.join(" "));
     }
     Ok(())
 }
 
-/// Prints the times of plan `i` of each variant.
-fn measure(variants: &mut [Variant], i: usize) -> Result<()> {
+/// Prints the times of plan `i` of each variant; returns the ratios of the fastest tenth.
+fn measure(variants: &mut [Variant], i: usize) -> Result<Vec<f64>> {
     variants[0].time(i)?;
     let once = variants[0].time(i)?;
     let count = ((SECONDS / once) as usize).clamp(REPLAYS.0, REPLAYS.1);
@@ -240,13 +301,13 @@ fn measure(variants: &mut [Variant], i: usize) -> Result<()> {
     let found: Vec<[f64; 2]> =
         times.into_iter().map(|times| [fastest_tenth(times.clone()), median(times)]).collect();
     let name = &variants[0].graphs[i].0.name;
+    let [all_fast, all_middle] = found[0];
     for (variant, [fast, middle]) in variants.iter().zip(&found) {
         let what = match &variant.without[..] {
             [] => name.clone(),
             passes => format!("  without {}", passes.join(", ")),
         };
         let launches = variant.graphs[i].1.len();
-        let [all_fast, all_middle] = found[0];
         println!(
             "  {what:<40} {:9.1} us {launches:4} launches  {:.3} {:.3}",
             middle * 1e6,
@@ -254,7 +315,7 @@ fn measure(variants: &mut [Variant], i: usize) -> Result<()> {
             fast / all_fast
         );
     }
-    Ok(())
+    Ok(found.into_iter().map(|[fast, _]| fast / all_fast).collect())
 }
 
 /// The time that a tenth of `times` are below.
