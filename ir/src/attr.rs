@@ -52,8 +52,8 @@ pub enum RopeScaling {
         /// Divisor.
         factor: f32,
     },
-    /// Llama 3.1: long wavelengths divided by `factor`, short ones kept, smooth in between.
-    Llama3 {
+    /// By wavelength (Llama 3.1): long ones divided by `factor`, short ones kept, smooth in between.
+    ByWavelength {
         /// Divisor of the long wavelengths.
         factor: f32,
         /// Wavelengths above `original / low_freq` are divided.
@@ -103,7 +103,7 @@ impl RopeSpec {
         match self.scaling {
             RopeScaling::None => base.collect(),
             RopeScaling::Linear { factor } => base.map(|f| f / f64::from(factor)).collect(),
-            RopeScaling::Llama3 { factor, low_freq, high_freq, original } => {
+            RopeScaling::ByWavelength { factor, low_freq, high_freq, original } => {
                 let (factor, original) = (f64::from(factor), original as f64);
                 let (low, high) = (f64::from(low_freq), f64::from(high_freq));
                 base.map(|f| {
@@ -150,7 +150,7 @@ impl RopeSpec {
     }
 }
 
-/// Text form: `rope(theta=10000,dim=64)`, with `,linear=..`, `,llama3=factor:low:high:original` or
+/// Text form: `rope(theta=10000,dim=64)`, with `,linear=..`, `,wavelength=factor:low:high:original` or
 /// `,yarn=factor:fast:slow:original:attention:truncate`.
 impl fmt::Display for RopeSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,8 +158,8 @@ impl fmt::Display for RopeSpec {
         match self.scaling {
             RopeScaling::None => {}
             RopeScaling::Linear { factor } => write!(f, ",linear={factor}")?,
-            RopeScaling::Llama3 { factor, low_freq, high_freq, original } => {
-                write!(f, ",llama3={factor}:{low_freq}:{high_freq}:{original}")?;
+            RopeScaling::ByWavelength { factor, low_freq, high_freq, original } => {
+                write!(f, ",wavelength={factor}:{low_freq}:{high_freq}:{original}")?;
             }
             RopeScaling::Yarn {
                 factor,
@@ -196,8 +196,8 @@ impl FromStr for RopeSpec {
                 ("theta", 1) => theta = Some(number(0)?),
                 ("dim", 1) => dim = Some(whole(0)?),
                 ("linear", 1) => scaling = RopeScaling::Linear { factor: number(0)? },
-                ("llama3", 4) => {
-                    scaling = RopeScaling::Llama3 {
+                ("wavelength", 4) => {
+                    scaling = RopeScaling::ByWavelength {
                         factor: number(0)?,
                         low_freq: number(1)?,
                         high_freq: number(2)?,
@@ -324,7 +324,12 @@ mod tests {
         let specs = [
             RopeScaling::None,
             RopeScaling::Linear { factor: 4.0 },
-            RopeScaling::Llama3 { factor: 8.0, low_freq: 1.0, high_freq: 4.0, original: 8192 },
+            RopeScaling::ByWavelength {
+                factor: 8.0,
+                low_freq: 1.0,
+                high_freq: 4.0,
+                original: 8192,
+            },
             RopeScaling::Yarn {
                 factor: 40.0,
                 beta_fast: 32.0,
@@ -373,7 +378,12 @@ mod tests {
         let plain = RopeSpec { theta: 5e5, dim: 128, scaling: RopeScaling::None };
         let base = plain.inverse_frequencies();
         for scaling in [
-            RopeScaling::Llama3 { factor: 8.0, low_freq: 1.0, high_freq: 4.0, original: 8192 },
+            RopeScaling::ByWavelength {
+                factor: 8.0,
+                low_freq: 1.0,
+                high_freq: 4.0,
+                original: 8192,
+            },
             RopeScaling::Yarn {
                 factor: 8.0,
                 beta_fast: 32.0,

@@ -147,7 +147,7 @@ fn take_llama3(fields: &mut Fields) -> Result<RopeScaling, ModelError> {
         let value = json!(high_freq);
         return Err(fields.unsupported("high_freq_factor", &value, "above `low_freq_factor`"));
     }
-    Ok(RopeScaling::Llama3 {
+    Ok(RopeScaling::ByWavelength {
         factor: factor as f32,
         low_freq: low_freq as f32,
         high_freq: high_freq as f32,

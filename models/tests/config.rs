@@ -36,7 +36,8 @@ fn both_spellings_of_rotary_settings_mean_the_same() {
     let old = old.unwrap();
     assert_eq!(old, new.unwrap());
     assert_eq!(old.rope.theta, 500_000.0);
-    let expected = RopeScaling::Llama3 { factor: 8.0, low_freq: 1.0, high_freq: 4.0, original: 64 };
+    let expected =
+        RopeScaling::ByWavelength { factor: 8.0, low_freq: 1.0, high_freq: 4.0, original: 64 };
     assert_eq!(old.rope.scaling, expected);
 }
 

@@ -6,6 +6,7 @@ mod bindings;
 mod check_acl;
 mod crates;
 mod docs;
+mod families;
 mod header;
 
 use std::{path::Path, process::ExitCode};

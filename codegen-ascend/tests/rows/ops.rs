@@ -225,7 +225,7 @@ fn angles() {
     let specs = [
         "rope(theta=10000,dim=64)",
         "rope(theta=1000000,dim=20)",
-        "rope(theta=500000,dim=128,llama3=8:1:4:8192)",
+        "rope(theta=500000,dim=128,wavelength=8:1:4:8192)",
         "rope(theta=10000,dim=64,yarn=40:32:1:4096:1.3:true)",
     ];
     let mut cases = Vec::new();
