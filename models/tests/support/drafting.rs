@@ -8,7 +8,7 @@ use ir::{
     DType, Func, Module,
     interp::{self, Tensor},
 };
-use precast_models::draft::Draft;
+use precast_models::{BuildOptions, draft::Draft};
 use std::collections::HashMap;
 
 const BLOCK: usize = F32.kv_block_tokens as usize;
@@ -25,7 +25,12 @@ pub(crate) struct Drafting {
 
 impl Drafting {
     pub(crate) fn new(draft: &Draft, hidden: u64) -> Self {
-        let module = draft.build(&F32);
+        Self::built(draft, hidden, &F32)
+    }
+
+    /// [`Drafting::new`] with other types than f32.
+    pub(crate) fn built(draft: &Draft, hidden: u64, options: &BuildOptions) -> Self {
+        let module = draft.build(options);
         let states = states(module.func("draft_start").unwrap(), &bindings(1, 1));
         Self {
             module,

@@ -37,6 +37,10 @@ impl Oracle {
         &self.0[name]
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     pub(crate) fn ids(&self, name: &str) -> Vec<usize> {
         self.get(name).iter().map(|&id| id as usize).collect()
     }
