@@ -67,7 +67,8 @@ pub struct StoredType {
 pub struct QuantizedProducts {
     /// Bits of a weight.
     pub bits: u64,
-    /// Weights of a row that share a scale; `None` where each product had its own choice.
+    /// Weights of a row that share a scale, `u64::MAX` for all of them; `None` where each product had
+    /// its own choice.
     pub group: Option<u64>,
     /// Whether output projections were quantised too.
     pub head: bool,

@@ -186,13 +186,13 @@ pub struct QuantizeArgs {
     /// token. Routers, norms and the output projection stay in floats.
     #[arg(long, value_enum, value_name = "SCHEME")]
     pub quantize: Option<Scheme>,
-    /// Weights of a row that share a scale [default: a whole row; for w4a8 the first of 128, 64 and
-    /// 32 that divides it].
+    /// Weights of a row that share a scale; `channel` is a whole row, one scale for each output
+    /// [default: channel; for w4a8 the first of 128, 64 and 32 that divides the row].
     #[arg(
         long,
         value_name = "N",
-        value_parser = PossibleValuesParser::new(["32", "64", "128"])
-            .map(|n| n.parse::<u64>().expect("the possible values are numbers")),
+        value_parser = PossibleValuesParser::new(["32", "64", "128", "channel"])
+            .map(|n| n.parse::<u64>().unwrap_or(passes::WHOLE)),
         requires = "quantize"
     )]
     pub quantize_group: Option<u64>,
@@ -729,6 +729,8 @@ mod tests {
         assert_eq!(option("--quantize w8a8"), quantize(8, None, false));
         let all = "--quantize w4a8 --quantize-group 64 --quantize-head";
         assert_eq!(option(all), quantize(4, Some(64), true));
+        let channel = "--quantize w4a8 --quantize-group channel";
+        assert_eq!(option(channel), quantize(4, Some(passes::WHOLE), false));
     }
 
     #[test]

@@ -98,7 +98,11 @@ pub(crate) fn passes(pipeline: &Pipeline) -> String {
 
 fn quantized(quantize: &QuantizedProducts) -> String {
     let QuantizedProducts { bits, group, head } = quantize;
-    let group = group.map_or("default groups".to_owned(), |g| format!("groups of {g}"));
+    let group = match group {
+        None => "default groups".to_owned(),
+        Some(u64::MAX) => "a scale for each output".to_owned(),
+        Some(group) => format!("groups of {group}"),
+    };
     let head = if *head { ", the output projection too" } else { "" };
     format!("weights to {bits} bits, {group}{head}")
 }

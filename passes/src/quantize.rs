@@ -1,6 +1,9 @@
 //! A float model with quantised products.
 
-use crate::rewrite::{Context, Decline, Replacement, Rewrite};
+use crate::{
+    rewrite::{Context, Decline, Replacement, Rewrite},
+    target::WHOLE,
+};
 use ir::{DType, Dim, Func, NodeId, Op, TypeError, ValueId};
 
 /// How to quantise the products of a float model.
@@ -8,8 +11,9 @@ use ir::{DType, Dim, Func, NodeId, Op, TypeError, ValueId};
 pub struct Quantize {
     /// Bits of a weight, 8 or 4. Inputs have 8 and one scale for each row.
     pub bits: u64,
-    /// Weights of a row that share a scale; it must divide the inputs of a product. `None` is a whole
-    /// row for 8 bits, and for 4 the first of 128, 64 and 32 that divides, or else the row.
+    /// Weights of a row that share a scale; it must divide the inputs of a product. [`WHOLE`] is a
+    /// whole row. `None` is a whole row for 8 bits, and for 4 the first of 128, 64 and 32 that
+    /// divides, or else the row.
     pub group: Option<u64>,
     /// Whether output projections are quantised too.
     pub head: bool,
@@ -32,6 +36,7 @@ impl Quantize {
     fn group_of(&self, inputs: u64) -> Option<u64> {
         let divides = |g: &u64| inputs.is_multiple_of(*g);
         match (self.group, self.bits) {
+            (Some(WHOLE), _) => Some(inputs),
             (Some(group), _) => Some(group).filter(divides),
             (None, 4) => Some([128, 64, 32].into_iter().find(divides).unwrap_or(inputs)),
             (None, _) => Some(inputs),
@@ -201,6 +206,7 @@ mod tests {
         assert_eq!([2048, 2880, 96, 80].map(|k| of(4, None, k)), [128, 64, 32, 80].map(Some));
         assert_eq!(of(8, Some(32), 96), Some(32));
         assert_eq!(of(4, Some(64), 96), None);
+        assert_eq!((of(4, Some(WHOLE), 96), of(8, Some(WHOLE), 2880)), (Some(96), Some(2880)));
     }
 
     #[test]
