@@ -179,15 +179,25 @@ const END_OF_TURN: u64 = 258;
 /// # Errors
 /// When a file cannot be written, or `models` does not support the shape.
 pub fn write_random(dir: &Path, shape: &Shape, seed: u64) -> Result<()> {
-    anyhow::ensure!(shape.vocab_size >= TOKENS, "`vocab_size` must be at least {TOKENS}");
+    write_config(dir, &shape.config(), shape.shard_bytes, seed)
+}
+
+/// [`write_random`] of the model that a `config.json` describes, `vocab_size` at least [`TOKENS`], in
+/// files of at most `shard_bytes` bytes of weights.
+///
+/// # Errors
+/// When a file cannot be written, or `models` does not support the model.
+pub fn write_config(dir: &Path, config: &Value, shard_bytes: Option<u64>, seed: u64) -> Result<()> {
+    let vocab_size = config["vocab_size"].as_u64().unwrap_or_default();
+    anyhow::ensure!(vocab_size >= TOKENS, "`vocab_size` must be at least {TOKENS}");
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-    write_json(dir, "config.json", &shape.config())?;
+    write_json(dir, "config.json", config)?;
     write_json(
         dir,
         "generation_config.json",
         &json!({ "eos_token_id": [END_OF_TURN, END_OF_TEXT], "pad_token_id": END_OF_TEXT }),
     )?;
-    write_json(dir, "tokenizer.json", &tokenizer(shape.vocab_size))?;
+    write_json(dir, "tokenizer.json", &tokenizer(vocab_size))?;
     write_json(dir, "tokenizer_config.json", &tokenizer_config())?;
 
     let tensors: Vec<Tensor> = Config::read(&dir.join("config.json"))?
@@ -199,7 +209,7 @@ pub fn write_random(dir: &Path, shape: &Shape, seed: u64) -> Result<()> {
             Tensor { name, dims, elements, seed: seed ^ mix(i as u64 + 1) }
         })
         .collect();
-    let shards = sharded(tensors, shape.shard_bytes.unwrap_or(u64::MAX));
+    let shards = sharded(tensors, shard_bytes.unwrap_or(u64::MAX));
     let values = bell();
     if let [only] = &shards[..] {
         return write_shard(&dir.join("model.safetensors"), only, &values);

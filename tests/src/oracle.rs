@@ -54,6 +54,11 @@ impl Matrix {
     }
 }
 
+/// Words of `N` bytes.
+fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
+    bytes.as_chunks::<N>().0.iter().copied()
+}
+
 impl Oracle {
     /// Reads `oracle.safetensors` of a fixture.
     ///
@@ -68,12 +73,23 @@ impl Oracle {
         read(&tensors.tensor(name).unwrap_or_else(|_| panic!("the oracle has {name}")))
     }
 
-    /// Integers, such as `gen_ids_f32_a`.
+    /// Integers, such as `gen_ids_f32_a` and `route_ids_f32_a`.
     pub fn ids(&self, name: &str) -> Vec<u32> {
         self.view(name, |t| {
-            assert_eq!(t.dtype(), Dtype::I64);
-            let (words, _) = t.data().as_chunks::<8>();
-            words.iter().map(|&w| i64::from_le_bytes(w) as u32).collect()
+            let bytes = t.data();
+            match t.dtype() {
+                Dtype::I64 => words(bytes).map(|w| i64::from_le_bytes(w) as u32).collect(),
+                Dtype::I32 => words(bytes).map(|w| i32::from_le_bytes(w) as u32).collect(),
+                other => panic!("{name} is {other:?}"),
+            }
+        })
+    }
+
+    /// Zeros and ones, such as `dsa_selected_f32_a`.
+    pub fn flags(&self, name: &str) -> Vec<u32> {
+        self.view(name, |t| {
+            assert!(matches!(t.dtype(), Dtype::U8 | Dtype::BOOL));
+            t.data().iter().map(|&flag| u32::from(flag)).collect()
         })
     }
 
