@@ -21,7 +21,7 @@ pub use codec::{FORMAT_VERSION, plan_bytes};
 pub use error::ArtifactError;
 pub use manifest::{
     Bucket, BuildTarget, ChoiceEntry, ExtensionEntry, FileEntry, Kv, Manifest, Memory, Model,
-    PlanEntry, Provenance, Recorded, RecordedToken, SequenceMemory, StateEntry, WeightEntry,
+    PlanEntry, Pool, Provenance, Recorded, RecordedToken, SequenceMemory, StateEntry, WeightEntry,
     WindowMemory,
 };
 pub use operator::{Element, Operator, Param, TensorParam};

@@ -254,6 +254,18 @@ pub struct Memory {
     pub arena_bytes: u64,
 }
 
+/// What sequences are given of a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pool {
+    /// Blocks of [`Kv`].
+    Kv,
+    /// Blocks of [`WindowMemory`].
+    Window,
+    /// Slots of [`SequenceMemory`].
+    Sequences,
+}
+
 /// A persistent memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateEntry {
@@ -263,6 +275,9 @@ pub struct StateEntry {
     pub dtype: DType,
     /// Shape.
     pub dims: Vec<u64>,
+    /// What its first dimension counts, where sequences share it.
+    #[serde(default)]
+    pub pool: Option<Pool>,
     /// First byte in the state space.
     pub offset: u64,
     /// Length in bytes.

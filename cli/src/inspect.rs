@@ -72,7 +72,7 @@ fn summary(out: &mut impl Write, m: &Manifest, plans: &[Plan]) -> io::Result<()>
         let (count, bytes) = (stored.count, bytes_text(stored.bytes));
         writeln!(out, "    {kind:<15} {bytes}, {count} tensors")?;
     }
-    for (what, how_much) in report::states(&m.kv, m.window, m.sequences) {
+    for (what, how_much) in report::states(&m.kv, m.window, m.sequences, &m.states) {
         writeln!(out, "  {what:<17} {how_much}")?;
     }
     writeln!(out, "  state             {}", bytes_text(m.memory.state_bytes))?;

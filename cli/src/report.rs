@@ -1,6 +1,6 @@
 //! What `compile` and `inspect` say about an artifact.
 
-use artifact::{Kv, Model, SequenceMemory, WeightEntry, WindowMemory};
+use artifact::{Kv, Model, Pool, SequenceMemory, StateEntry, WeightEntry, WindowMemory};
 use compiler::Prepared;
 use ir::{DType, Layout};
 use std::{collections::BTreeMap, fmt::Write};
@@ -42,7 +42,7 @@ pub(crate) fn plan(model: &Model, prepared: &Prepared) -> String {
         bytes_text(memory.state_bytes),
         bytes_text(memory.arena_bytes)
     );
-    for (what, how_much) in states(&prepared.kv, prepared.window, prepared.sequences) {
+    for (what, how_much) in memories(prepared) {
         let _ = writeln!(text, "  {what:<14} {how_much}");
     }
     if let Some(used) = prepared.queues {
@@ -84,28 +84,60 @@ pub(crate) fn by_kind(weights: &[WeightEntry]) -> BTreeMap<String, Stored> {
     kinds.into_iter().map(|((dtype, layout), s)| (format!("{dtype} {layout}"), s)).collect()
 }
 
-/// Each kind of memory that sequences share, in words.
+fn memories(prepared: &Prepared) -> Vec<(String, String)> {
+    states(&prepared.kv, prepared.window, prepared.sequences, prepared.states())
+}
+
+/// Each kind of memory that sequences share, in words, and below it the kinds of state that it is
+/// made of.
 pub(crate) fn states(
     kv: &Kv,
     window: Option<WindowMemory>,
     sequences: Option<SequenceMemory>,
-) -> Vec<(&'static str, String)> {
+    entries: &[StateEntry],
+) -> Vec<(String, String)> {
     let Kv { block_tokens, blocks, bytes_per_token } = kv;
-    let mut out = vec![(
-        "KV",
-        format!("{blocks} blocks of {block_tokens} tokens, {bytes_per_token} bytes a token"),
-    )];
+    let mut out = Vec::new();
+    let mut add = |pool: Pool, what: &str, how_much: String, each: &dyn Fn(u64) -> String| {
+        out.push((what.to_owned(), how_much));
+        for (kind, bytes) in by_name(entries, pool) {
+            out.push((format!("  {kind}"), each(bytes)));
+        }
+    };
+    let text = format!("{blocks} blocks of {block_tokens} tokens, {bytes_per_token} bytes a token");
+    add(Pool::Kv, "KV", text, &|block| {
+        format!("{} bytes a token", block / u64::from(*block_tokens))
+    });
     if let Some(WindowMemory { tokens, blocks, bytes_per_block }) = window {
-        let each = u64::from(tokens.div_ceil(*block_tokens)) * bytes_per_block;
+        let full = u64::from(tokens.div_ceil(*block_tokens));
+        let each = |block: u64| format!("{} bytes a sequence", full * block);
         let text = format!(
-            "{tokens} tokens, {each} bytes a sequence; {blocks} blocks of {bytes_per_block} bytes"
+            "{tokens} tokens, {}; {blocks} blocks of {bytes_per_block} bytes",
+            each(bytes_per_block)
         );
-        out.push(("sliding window", text));
+        add(Pool::Window, "sliding window", text, &each);
     }
     if let Some(SequenceMemory { slots, bytes_per_slot }) = sequences {
-        out.push(("recurrent", format!("{bytes_per_slot} bytes a sequence, {slots} sequences")));
+        let each = |slot: u64| format!("{slot} bytes a sequence");
+        let text = format!("{}, {slots} sequences", each(bytes_per_slot));
+        add(Pool::Sequences, "recurrent", text, &each);
     }
     out
+}
+
+/// Bytes of one block, or slot, of all states of a pool that have a name but for the layer in common,
+/// in the order in which they are first mentioned.
+fn by_name(entries: &[StateEntry], pool: Pool) -> Vec<(String, u64)> {
+    let mut found: Vec<(String, u64)> = Vec::new();
+    for entry in entries.iter().filter(|e| e.pool == Some(pool)) {
+        let kind = entry.name.split('.').next().unwrap_or_default().replace('_', " ");
+        let bytes = entry.bytes / entry.dims.first().copied().unwrap_or(1).max(1);
+        match found.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, sum)) => *sum += bytes,
+            None => found.push((kind, bytes)),
+        }
+    }
+    found
 }
 
 /// What quantising lost, the worst weight first; nothing where nothing was quantised.
@@ -198,15 +230,41 @@ mod tests {
     #[test]
     fn each_memory_is_told_with_its_unit() {
         let kv = Kv { block_tokens: 16, blocks: 100, bytes_per_token: 49_152 };
-        assert_eq!(
-            states(&kv, None, None),
-            [("KV", "100 blocks of 16 tokens, 49152 bytes a token".to_owned())]
-        );
+        let state = |name: &str, pool, first, bytes| StateEntry {
+            name: name.to_owned(),
+            dtype: DType::BF16,
+            dims: vec![first, bytes / first / 2],
+            pool,
+            offset: 0,
+            bytes,
+        };
+        let entries = [
+            state("latent.0", Some(Pool::Kv), 101, 101 * 16 * 1024),
+            state("rope_key.0", Some(Pool::Kv), 101, 101 * 16 * 128),
+            state("latent.1", Some(Pool::Kv), 101, 101 * 16 * 1024),
+            state("hidden", None, 64, 4096),
+            state("conv.2", Some(Pool::Sequences), 9, 9 * 512),
+            state("window_kv.3", Some(Pool::Window), 41, 41 * 1000),
+        ];
+        let told = |window, sequences| -> Vec<String> {
+            let all = states(&kv, window, sequences, &entries);
+            all.into_iter().map(|(what, how_much)| format!("{what}: {how_much}")).collect()
+        };
+        let plain = [
+            "KV: 100 blocks of 16 tokens, 49152 bytes a token",
+            "  latent: 2048 bytes a token",
+            "  rope key: 128 bytes a token",
+        ];
+        assert_eq!(told(None, None), plain);
         let window = WindowMemory { tokens: 128, blocks: 40, bytes_per_block: 393_216 };
         let sequences = SequenceMemory { slots: 8, bytes_per_slot: 77_266_944 };
-        let all = states(&kv, Some(window), Some(sequences));
-        assert_eq!(all[1].1, "128 tokens, 3145728 bytes a sequence; 40 blocks of 393216 bytes");
-        assert_eq!(all[2].1, "77266944 bytes a sequence, 8 sequences");
+        let further = [
+            "sliding window: 128 tokens, 3145728 bytes a sequence; 40 blocks of 393216 bytes",
+            "  window kv: 8000 bytes a sequence",
+            "recurrent: 77266944 bytes a sequence, 8 sequences",
+            "  conv: 512 bytes a sequence",
+        ];
+        assert_eq!(told(Some(window), Some(sequences))[3..], further);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{
 use artifact::{
     BuildTarget, Checksum, ChoiceEntry, ExtensionEntry, FileEntry, FunctionEntry, Hasher, Kv,
     Manifest, Memory, Model, Phase, Pipeline, PlanEntry, Provenance, Recorded, SequenceMemory,
-    WeightEntry, WindowMemory, Writer,
+    StateEntry, WeightEntry, WindowMemory, Writer,
 };
 use ir::{Module, Symbol};
 use std::{collections::BTreeMap, path::Path};
@@ -430,6 +430,11 @@ impl Prepared {
     /// What the weight file will hold, in the order plans read it.
     pub fn weights(&self) -> &[WeightEntry] {
         self.weights.entries()
+    }
+
+    /// Persistent memories in the order of their places.
+    pub fn states(&self) -> &[StateEntry] {
+        self.states.entries()
     }
 
     /// Packs the weights and writes the artifact at `out`, which appears whole or not at all.

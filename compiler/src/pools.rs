@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Symbols of the module, see [`crate::prepare`].
 pub(crate) const KV_BLOCKS: &str = "NB";
 pub(crate) const WINDOW_BLOCKS: &str = "NW";
-const SEQUENCE_SLOTS: &str = "NS";
+pub(crate) const SEQUENCE_SLOTS: &str = "NS";
 
 /// Memory that does not depend on how many KV blocks there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,11 @@
 //! Persistent memories: one place for each name, the same for all plans.
 
-use crate::CompileError;
-use artifact::StateEntry;
-use ir::{Bindings, Func, Storage};
+use crate::{
+    CompileError,
+    pools::{KV_BLOCKS, SEQUENCE_SLOTS, WINDOW_BLOCKS},
+};
+use artifact::{Pool, StateEntry};
+use ir::{Bindings, Dim, Func, Storage, TensorType};
 
 const ALIGN: u64 = 4096;
 
@@ -42,6 +45,7 @@ impl StateTable {
                     name: value.name.clone(),
                     dtype: ty.dtype,
                     dims,
+                    pool: pool(&value.ty),
                     offset,
                     bytes,
                 });
@@ -58,9 +62,20 @@ impl StateTable {
         self.0.last().map_or(0, |e| (e.offset + e.bytes).next_multiple_of(ALIGN))
     }
 
+    pub(crate) fn entries(&self) -> &[StateEntry] {
+        &self.0
+    }
+
     pub(crate) fn into_entries(self) -> Vec<StateEntry> {
         self.0
     }
+}
+
+/// The pool that a state of this type belongs to.
+fn pool(ty: &TensorType) -> Option<Pool> {
+    let pools =
+        [(KV_BLOCKS, Pool::Kv), (WINDOW_BLOCKS, Pool::Window), (SEQUENCE_SLOTS, Pool::Sequences)];
+    pools.into_iter().find(|(symbol, _)| ty.dims.contains(&Dim::sym(symbol))).map(|(_, p)| p)
 }
 
 #[cfg(test)]
