@@ -41,20 +41,11 @@ mod float32 {
     precast_tests::each_fixture!(check);
 }
 
-/// One of each family and of each way to quantise: in f32 all are compared.
 mod bfloat16 {
-    macro_rules! each {
-        ($($name:ident)*) => {
-            $(#[test] fn $name() {
-                let fixture = super::fixtures::find(stringify!($name));
-                super::checks::bfloat16(&super::npu(super::short()), fixture);
-            })*
-        };
+    fn check(fixture: &super::Fixture) {
+        super::checks::bfloat16(&super::npu(super::short()), fixture);
     }
-    each! {
-        qwen3 qwen3_w8a8 qwen3_w8a8_dynamic qwen3_moe qwen3_moe_w4a8_dynamic deepseek_v3_w8a8
-        deepseek_v32 gpt_oss
-    }
+    precast_tests::each_fixture!(check);
 }
 
 /// A sequence grows by two blocks of 128 tokens, and one is kept for it when it starts.

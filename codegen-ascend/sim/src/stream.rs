@@ -122,6 +122,9 @@ pub(crate) struct Stream {
     /// The first failure that no synchronisation has told yet.
     fault: Option<Failure>,
     wake: Arc<Condvar>,
+    /// Whether its thread waits for `wake`: a call of the host wakes it at most once, as waking takes a
+    /// system call, which the hardware that it stands for does not.
+    sleeps: bool,
     has_worker: bool,
     /// Counts aborts; a waiting task that sees it move gives up.
     aborts: u64,
@@ -190,6 +193,7 @@ impl World {
             finished: 0,
             fault: None,
             wake: Arc::new(Condvar::new()),
+            sleeps: false,
             has_worker: false,
             aborts: 0,
         };
@@ -239,7 +243,9 @@ impl World {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         stream.queue.push_back(item);
         stream.issued += 1;
-        stream.wake.notify_all();
+        if std::mem::take(&mut stream.sleeps) {
+            stream.wake.notify_one();
+        }
         if !stream.has_worker {
             stream.has_worker = true;
             thread::spawn(move || work(key));
@@ -295,6 +301,7 @@ fn work(key: Key) {
     loop {
         let Some(stream) = world.streams.get_mut(&key) else { return };
         let Some(item) = stream.queue.pop_front() else {
+            stream.sleeps = true;
             let wake = stream.wake.clone();
             world = wake.wait(world).unwrap_or_else(PoisonError::into_inner);
             continue;
