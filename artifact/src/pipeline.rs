@@ -32,6 +32,9 @@ pub struct PassTarget {
     pub weight_types: Vec<StoredType>,
     /// Rows of gate and up weights that alternate, where there is a kernel for both.
     pub gate_up_block: Option<u64>,
+    /// Whether its integer products take a scale for each part of a row.
+    #[serde(default)]
+    pub scales_parts: bool,
     /// Fused ops and kinds of composites that it has kernels for.
     pub fused: Vec<String>,
     /// Ops that it runs row by row, several on one row after another.

@@ -187,7 +187,7 @@ pub struct QuantizeArgs {
     #[arg(long, value_enum, value_name = "SCHEME")]
     pub quantize: Option<Scheme>,
     /// Weights of a row that share a scale; `channel` is a whole row, one scale for each output
-    /// [default: channel; for w4a8 the first of 128, 64 and 32 that divides the row].
+    /// [default: channel; for w4a8 on a CPU the first of 128, 64 and 32 that divides the row].
     #[arg(
         long,
         value_name = "N",

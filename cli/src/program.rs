@@ -60,6 +60,7 @@ pub(crate) fn passes(pipeline: &Pipeline) -> String {
         layout_rules,
         weight_types,
         gate_up_block,
+        scales_parts,
         fused,
         row_wise,
     } = target;
@@ -74,13 +75,14 @@ pub(crate) fn passes(pipeline: &Pipeline) -> String {
     };
     let list = |ops: &[String]| if ops.is_empty() { "none".to_owned() } else { ops.join(", ") };
     let mut text = format!(
-        "target {name}: weights in {matmul_weight_layout}{}{}, gate/up block {}\n  fused: {}\n  row by row: {}\n",
+        "target {name}: weights in {matmul_weight_layout}{}{}, gate/up block {}, scales of {}\n  fused: {}\n  row by row: {}\n",
         layout_rules.iter().map(exception).collect::<String>(),
         weight_types.iter().map(stored).collect::<String>(),
         match gate_up_block {
             Some(u64::MAX) => "of all rows".to_owned(),
             block => or_none(*block),
         },
+        if *scales_parts { "rows or parts of them" } else { "whole rows" },
         list(fused),
         list(row_wise),
     );

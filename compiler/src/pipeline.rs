@@ -67,6 +67,7 @@ fn pipeline(report: &Report, options: &Options, info: TargetInfo) -> Pipeline {
         layout_rules,
         weight_types,
         gate_up_block,
+        scales_parts,
         fused_ops,
         row_wise_ops,
     } = info;
@@ -78,6 +79,7 @@ fn pipeline(report: &Report, options: &Options, info: TargetInfo) -> Pipeline {
         layout_rules: layout_rules.into_iter().map(rule).collect(),
         weight_types: weight_types.into_iter().map(stored).collect(),
         gate_up_block,
+        scales_parts,
         fused: fused_ops,
         row_wise: row_wise_ops,
     };

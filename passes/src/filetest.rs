@@ -58,6 +58,7 @@ fn target(name: &str, kinds: &[&str]) -> Result<TargetInfo, String> {
             layout_rules: Vec::new(),
             weight_types: Vec::new(),
             gate_up_block: None,
+            scales_parts: false,
             fused_ops: Vec::new(),
             row_wise_ops: Vec::new(),
         }),

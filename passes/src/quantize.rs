@@ -12,8 +12,8 @@ pub struct Quantize {
     /// Bits of a weight, 8 or 4. Inputs have 8 and one scale for each row.
     pub bits: u64,
     /// Weights of a row that share a scale; it must divide the inputs of a product. [`WHOLE`] is a
-    /// whole row. `None` is a whole row for 8 bits, and for 4 the first of 128, 64 and 32 that
-    /// divides, or else the row.
+    /// whole row. `None` is a whole row for 8 bits and for targets that scale
+    /// nothing less, and for 4 bits the first of 128, 64 and 32 that divides, or else the row.
     pub group: Option<u64>,
     /// Whether output projections are quantised too.
     pub head: bool,
@@ -32,13 +32,14 @@ impl Quantize {
         }
     }
 
-    /// The group for a product of `inputs`, if there is one.
-    fn group_of(&self, inputs: u64) -> Option<u64> {
+    /// The group for a product of `inputs`, if there is one, on a target that scales parts of rows or
+    /// does not.
+    fn group_of(&self, inputs: u64, parts: bool) -> Option<u64> {
         let divides = |g: &u64| inputs.is_multiple_of(*g);
         match (self.group, self.bits) {
             (Some(WHOLE), _) => Some(inputs),
             (Some(group), _) => Some(group).filter(divides),
-            (None, 4) => Some([128, 64, 32].into_iter().find(divides).unwrap_or(inputs)),
+            (None, 4) if parts => Some([128, 64, 32].into_iter().find(divides).unwrap_or(inputs)),
             (None, _) => Some(inputs),
         }
     }
@@ -89,7 +90,7 @@ impl Rewrite for QuantizeMatmuls {
             func.values[weight].ty.dims.iter().map(Dim::as_const).collect();
         let &[.., Some(outputs), Some(inputs)] = &dims[..] else { return Err(Decline::NoMatch) };
         guard(outputs >= MIN_OUTPUTS, "few-outputs", "the product is too small to gain anything")?;
-        let group = options.group_of(inputs);
+        let group = options.group_of(inputs, context.target.scales_parts);
         let why = "the group does not divide the inputs";
         let group = group.ok_or(Decline::Guard { code: "ragged-group", why })?;
         let x = before_rounding(func, x);
@@ -201,9 +202,11 @@ mod tests {
 
     #[test]
     fn groups_follow_bits_and_inputs() {
-        let of = |bits, group, inputs| Quantize { bits, group, head: false }.group_of(inputs);
+        let with = |bits, group| Quantize { bits, group, head: false };
+        let of = |bits, group, inputs| with(bits, group).group_of(inputs, true);
         assert_eq!(of(8, None, 2880), Some(2880));
         assert_eq!([2048, 2880, 96, 80].map(|k| of(4, None, k)), [128, 64, 32, 80].map(Some));
+        assert_eq!(with(4, None).group_of(2048, false), Some(2048));
         assert_eq!(of(8, Some(32), 96), Some(32));
         assert_eq!(of(4, Some(64), 96), None);
         assert_eq!((of(4, Some(WHOLE), 96), of(8, Some(WHOLE), 2880)), (Some(96), Some(2880)));

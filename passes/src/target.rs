@@ -19,6 +19,8 @@ pub struct TargetInfo {
     /// Rows of gate and up weights that alternate in a fused gate/up matrix product, or [`WHOLE`];
     /// `None` when there is no such kernel.
     pub gate_up_block: Option<u64>,
+    /// Whether its integer products take a scale for each part of a row, or for whole rows only.
+    pub scales_parts: bool,
     /// Fused ops it has kernels for, by mnemonic.
     pub fused_ops: Vec<String>,
     /// Ops that it runs row by row, several of them on one row after another: see
@@ -116,6 +118,7 @@ impl TargetInfo {
             layout_rules: Vec::new(),
             weight_types: Vec::new(),
             gate_up_block: Some(2),
+            scales_parts: true,
             fused_ops: fused.map(str::to_owned).to_vec(),
             row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
         }

@@ -55,6 +55,7 @@ fn numbers_stay(name: &str) {
         layout_rules: Vec::new(),
         weight_types: Vec::new(),
         gate_up_block: None,
+        scales_parts: true,
         fused_ops: Vec::new(),
         row_wise_ops: Vec::new(),
     };

@@ -76,6 +76,29 @@ fn inputs_of_the_next_step_are_made_while_the_device_runs() {
     assert!(prepared("", "--device cpu") < 1.0);
 }
 
+/// Experts stay in 4 bits, other weights are widened; one scale for each output is all that the operators
+/// take, so it is the default.
+#[test]
+fn a_float_model_is_quantised_to_what_the_operators_take() {
+    let dir = TempDir::new().unwrap();
+    let program = env!("CARGO_BIN_EXE_precast-under-test");
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let made = path("made");
+    let options = format!("{OPTIONS} --dtype bf16 --kv-blocks 6 --quantize w4a8");
+    compile(program, &fixture("qwen3_moe"), made.as_ref(), &options);
+    let (_, weights) = run(&["inspect", &made, "--weights"]);
+    assert!(weights.contains("i4") && weights.contains("i8"), "{weights}");
+    let (holds, report) = run(&["selfcheck", &made, "--device", "ascend-sim"]);
+    assert!(holds && report.contains("0 differ, 0 failed, 0 were skipped"), "{report}");
+
+    let model = fixture("qwen3");
+    let words = ["compile", "--model", model.to_str().unwrap(), "--out", &path("refused")];
+    let options = format!("{options} --quantize-group 32");
+    let output = precast(program, words.into_iter().chain(options.split_whitespace()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("--quantize-group channel"), "{said}");
+}
+
 /// The program as it is run by hand, and what it prints.
 fn run(args: &[&str]) -> (bool, String) {
     let output = precast(env!("CARGO_BIN_EXE_precast-under-test"), args);

@@ -204,6 +204,9 @@ fn why(reason: &str, detail: &str, refused: &[String]) -> String {
 fn remedy(op: &Op, refused: &[String]) -> String {
     let advice = match op {
         Op::AllReduce { .. } | Op::AllGather { .. } => "compile with tensor parallelism 1",
+        Op::QuantMatmul { .. } | Op::GroupedQuantMatmul { .. } => {
+            "compile with --quantize-group channel, or from a checkpoint with a scale for each output"
+        }
         Op::Fused { .. } => "its ops are computed one by one",
         _ => "choose --dtype bf16 or f32, or enable the pass that removes it",
     };

@@ -123,6 +123,7 @@ impl Target for AscendTarget {
             weight_types: weight_types(),
             // The order in which the activations of the library take gate and up.
             gate_up_block: Some(WHOLE),
+            scales_parts: false,
             fused_ops: fused.map(str::to_owned).collect(),
             row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
         }

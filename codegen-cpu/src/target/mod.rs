@@ -44,6 +44,7 @@ impl Target for CpuTarget {
             layout_rules: Vec::new(),
             weight_types: Vec::new(),
             gate_up_block: Some(GATE_UP_BLOCK),
+            scales_parts: true,
             fused_ops: fused.map(str::to_owned).to_vec(),
             row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
         }
