@@ -16,6 +16,19 @@ use tempfile::TempDir;
 /// Tokens of a continuation.
 const STEPS: usize = 32;
 const PROMPTS: [&str; 2] = ["a", "b"];
+/// What a log-probability in float32 may be off by: what the recorded outputs are good for.
+const FLOAT_BOUND: f32 = 1e-3;
+/// The same where inputs are rounded to few values and one was rounded the other way.
+const ROUNDED_BOUND: f32 = 1e-1;
+/// Where one value lies so near the middle of two codes that sums in other orders than the oracle's, on
+/// all instruction sets alike, round it the other way, and it leads further: one logit of a dense model,
+/// one position whose second group of experts is another (`choices.rs` names it), and twelve positions of
+/// a model that selects keys. What comes before is exact, and so is the other prompt.
+const FURTHER: [(&str, f32); 3] = [
+    ("qwen3_w8a8_dynamic f32", 0.15),
+    ("deepseek_v3_w4a8_dynamic f32", 2.0),
+    ("deepseek_v32_fp8 actquant_f32", 0.6),
+];
 /// Devices where near ties of experts fall elsewhere than where transformers computes in bfloat16: tiles
 /// sum in an order of their own, and an NPU keeps all activations in bfloat16, as transformers does, with
 /// more and other roundings.
@@ -121,20 +134,29 @@ fn compare(fixture: &Fixture, compiled: &Compiled<'_>, kind: &str, logits: Logit
 }
 
 fn check_close(prompt: &Prompt, context: &str) {
-    for (i, worst) in prompt.worst().into_iter().enumerate() {
+    let worst = prompt.worst();
+    let largest = worst.iter().copied().fold(0.0, f32::max);
+    let step = prompt.step_differences().into_iter().fold(0.0, f32::max);
+    println!("{context}: off by {largest:.1e}, the continuation by {step:.1e}");
+    for (i, worst) in worst.into_iter().enumerate() {
         // A log-probability is a logit minus a sum of all, so it may be off twice as far.
-        let bound = 2.0 * 2e-4 * prompt.exact.largest(i);
+        let bound = (2.0 * 2e-4 * prompt.exact.largest(i)).min(FLOAT_BOUND);
         assert!(worst <= bound, "{context} position {i}: off by {worst}");
     }
-    let worst = prompt.step_differences().into_iter().fold(0.0, f32::max);
-    assert!(worst < 2e-3, "{context}: the continuation is off by {worst}");
+    assert!(step <= FLOAT_BOUND, "{context}: the continuation is off by {step}");
 }
 
 fn check_rounded(prompts: &[Prompt], context: &str) {
-    let exact = |prompt: &Prompt| prompt.worst().iter().take_while(|&&w| w <= 2.0 * 1e-3).count();
+    let exact = |prompt: &Prompt| prompt.worst().iter().take_while(|&&w| w <= FLOAT_BOUND).count();
     let exact: Vec<usize> = prompts.iter().map(exact).collect();
     let (ours, theirs) = distances(prompts, Positions::All);
-    println!("{context}: {exact:?} positions are exact; {ours:.5}, bfloat16 {theirs:.5}");
+    let largest = prompts.iter().flat_map(Prompt::worst).fold(0.0, f32::max);
+    println!(
+        "{context}: {exact:?} positions are exact; {ours:.5}, bfloat16 {theirs:.5}; {largest:.1e}"
+    );
+    let further = FURTHER.iter().find(|(of, _)| context.starts_with(of));
+    let bound = further.map_or(ROUNDED_BOUND, |&(_, bound)| bound);
+    assert!(largest <= bound, "{context}: off by {largest}");
     let whole = prompts.iter().zip(&exact).any(|(prompt, &exact)| exact == prompt.positions());
     assert!(whole && exact.iter().all(|&n| n >= 5), "{context}: {exact:?} positions");
     assert!(ours <= theirs / 2.0, "{context}: {ours}, bfloat16 {theirs}");
@@ -173,7 +195,9 @@ pub fn bfloat16(host: &Host<'_>, fixture: &Fixture) {
     for (device, options) in &host.devices {
         check_distance(fixture, &compiled, &compiled.serve(options), device);
     }
-    check_batches(fixture, &compiled);
+    for (device, options) in &host.devices {
+        check_batches(fixture, &compiled, device, options);
+    }
 }
 
 /// Our bfloat16 is as close to float32 as the oracle's own, and finds the best token as often.
@@ -218,8 +242,8 @@ fn check_distance(fixture: &Fixture, compiled: &Compiled<'_>, server: &Server, d
 
 /// What a request gets depends neither on the company it keeps nor on giving its memory back
 /// halfway.
-fn check_batches(fixture: &Fixture, compiled: &Compiled<'_>) {
-    let server = compiled.serve(&compiled.host.devices[0].1);
+fn check_batches(fixture: &Fixture, compiled: &Compiled<'_>, device: &str, options: &str) {
+    let server = compiled.serve(options);
     let company = &compiled.host.company;
     let long = compiled.prompt("a");
     let cut = |&tokens: &usize| long.iter().copied().cycle().take(tokens).collect();
@@ -234,11 +258,12 @@ fn check_batches(fixture: &Fixture, compiled: &Compiled<'_>) {
             asked.into_iter().map(|t| t.join().expect("the request ends")).collect()
         });
         for (i, (alone, together)) in alone.iter().zip(&together).enumerate() {
-            assert_eq!(alone.results(), together.results(), "{} prompt {i}", fixture.name);
+            let context = format!("{} {device} prompt {i}", fixture.name);
+            assert_eq!(alone.results(), together.results(), "{context}");
         }
         if preempted() > 0.0 || !company.preempts {
             return;
         }
     }
-    panic!("{}: four sequences were meant to need more blocks than there are", fixture.name);
+    panic!("{} {device}: four sequences were meant to need more blocks", fixture.name);
 }

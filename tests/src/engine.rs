@@ -2,6 +2,7 @@
 
 use artifact::Artifact;
 use cli::HostDevice;
+use codegen_cpu::InstructionSet;
 use runtime::{Engine, EngineOptions, LogprobOptions, Request, Sampling, TokenEvent, TokenSink};
 use std::sync::{Arc, Mutex};
 
@@ -48,7 +49,21 @@ pub fn load(artifact: &Artifact, threads: u32) -> Engine<HostDevice> {
 /// # Panics
 /// When the artifact does not load.
 pub fn load_with(artifact: &Artifact, threads: u32, options: EngineOptions) -> Engine<HostDevice> {
-    let args = cli::EngineArgs { threads: Some(threads), ..Default::default() };
+    load_on(artifact, InstructionSet::best(), threads, options)
+}
+
+/// [`load_with`] for kernels of `set`.
+///
+/// # Panics
+/// When the artifact does not load.
+pub fn load_on(
+    artifact: &Artifact,
+    set: InstructionSet,
+    threads: u32,
+    options: EngineOptions,
+) -> Engine<HostDevice> {
+    let instruction_set = Some(set.to_string());
+    let args = cli::EngineArgs { threads: Some(threads), instruction_set, ..Default::default() };
     cli::load_engine(artifact, &args, options, false).expect("the artifact loads")
 }
 
