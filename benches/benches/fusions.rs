@@ -1,4 +1,4 @@
-//! What each fusion is worth: layers of eight shapes, decode steps of 1, 8 and 24 rows and a prefill
+//! What each fusion is worth: layers of nine shapes, decode steps of 1, 8 and 24 rows and a prefill
 //! of 512, with every fusion and without one of them (or without any chain), replay by replay in turn
 //! in one process. Two ratios, of the medians and of the fastest tenth, which other work on the machine
 //! disturbs less; one above 1 is time saved. At the end a table of the second. Arguments: a number of
@@ -62,7 +62,6 @@ fn shapes() -> Vec<Shape> {
         },
         shape("deepseek_v3_fp8", 2, fp8.clone()),
         Shape { fp8_inputs: true, ..shape("deepseek_v3_fp8_inputs", 2, fp8) },
-        shape("gpt_oss_mxfp4", 2, config::gpt_oss_layers(2)),
     ]
 }
 

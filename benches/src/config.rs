@@ -110,25 +110,6 @@ pub fn qwen3_next_layers(layers: u32) -> Value {
     common("Qwen3NextForCausalLM", "qwen3_next", layers, of)
 }
 
-/// Layers of a small gpt-oss: 32 experts in MXFP4 of which a token uses 4, every other layer with a
-/// window.
-pub fn gpt_oss_layers(layers: u32) -> Value {
-    let of = json!({
-        "hidden_size": 1024,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 4,
-        "head_dim": 64,
-        "intermediate_size": 1024,
-        "num_local_experts": 32,
-        "num_experts_per_tok": 4,
-        "experts_per_token": 4,
-        "sliding_window": 128,
-        "attention_bias": true,
-        "quantization_config": { "quant_method": "mxfp4" },
-    });
-    common("GptOssForCausalLM", "gpt_oss", layers, of)
-}
-
 /// `config` with projections in FP8 blocks of 128 by 128.
 pub fn in_fp8(mut config: Value) -> Value {
     config["quantization_config"] = json!({
