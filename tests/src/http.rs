@@ -17,8 +17,9 @@ pub struct Server {
     log: Arc<Mutex<String>>,
 }
 
-/// How long a server may take to start; generous, since test machines are busy.
-const START: Duration = Duration::from_secs(60);
+/// How long a server may take to start; generous, since test machines are busy, and one for Ascend
+/// compiles its kernels first.
+const START: Duration = Duration::from_secs(180);
 
 impl Server {
     /// Serves `artifact` on a free port; `options` are words as on the command line.
