@@ -2,7 +2,8 @@
 //! machine can do: `cargo bench -p precast-benches --bench recurrent [-- INSTRUCTION_SET] [-- THREADS]`.
 //!
 //! A second table bounds what prefill in chunks could save: its multiply-adds at the probed peak,
-//! against the measured time of one token after another.
+//! against the measured time of one token after another, alone and as a share of a layer whose products
+//! run at the peak.
 
 use artifact::{BufferRef, Scalar, Space};
 use codegen_cpu::CpuDevice;
@@ -23,6 +24,16 @@ const REPEATS: usize = 5;
 const PROMPT: u64 = 512;
 /// Operations of an element of a memory for one token: the decay, two products and an update.
 const FLOPS: u64 = 7;
+/// Multiply-adds of such a layer for a token beside the rule: projections of queries, keys, values and
+/// gates, output, router, ten experts and the shared one.
+const OTHERS: u64 = HIDDEN * 2 * (KEY_HEADS + HEADS) * HEAD
+    + HIDDEN * 2 * HEADS
+    + HEADS * HEAD * HIDDEN
+    + HIDDEN * EXPERTS
+    + 11 * 3 * HIDDEN * EXPERT_WIDTH;
+const HIDDEN: u64 = 2048;
+const EXPERTS: u64 = 512;
+const EXPERT_WIDTH: u64 = 512;
 
 fn main() -> anyhow::Result<()> {
     let (mut device, bandwidth) = from_args()?;
@@ -60,26 +71,35 @@ fn main() -> anyhow::Result<()> {
         );
         prefill = seconds;
     }
-    bound_chunks(prefill, peak);
+    let products = best_peak(Peak::FLOATS, device.threads());
+    let others = (PROMPT * OTHERS) as f64 * 2.0 / (products * 1e9);
+    bound_chunks(prefill, peak, prefill + others);
     Ok(())
 }
 
 /// Prints what a prompt in chunks would take if nothing but its multiply-adds took time, beside the
-/// measured `seconds` of one token after another.
-fn bound_chunks(seconds: f64, peak: f64) {
+/// measured `seconds` of one token after another, of which `layer` seconds are a layer.
+fn bound_chunks(seconds: f64, peak: f64, layer: f64) {
     let delta = Delta { key: HEAD, value: HEAD };
     println!(
-        "\n{:<26}{:>16}{:>14}{:>14}",
-        "prefill 512", "per token, head", "us at peak", "of measured"
+        "\n{:<26}{:>16}{:>14}{:>14}{:>20}",
+        "prefill 512", "per token, head", "us at peak", "of measured", "saves of a layer"
     );
     let print = |what: String, multiply_adds: f64| {
         let bound = multiply_adds * (PROMPT * HEADS) as f64 * 2.0 / (peak * 1e9);
         println!(
-            "{what:<26}{multiply_adds:>16.0}{:>14.1}{:>13.0}%",
+            "{what:<26}{multiply_adds:>16.0}{:>14.1}{:>13.0}%{:>19.1}%",
             bound * 1e6,
-            100.0 * bound / seconds
+            100.0 * bound / seconds,
+            100.0 * (seconds - bound) / layer
         );
     };
+    println!(
+        "{:<42}{:>14.1}{:>13.0}%",
+        "a layer, the rule of it",
+        layer * 1e6,
+        100.0 * seconds / layer
+    );
     print("token by token".into(), delta.by_token() as f64);
     for rows in [16, 32, 64] {
         print(format!("chunks of {rows}, least"), delta.chunk(rows) as f64 / rows as f64);
