@@ -203,7 +203,9 @@ steps (--ops)         rows              ops         activations moved
     #[test]
     fn every_pass_is_told_once_with_its_source() {
         let text = passes(&pipeline());
-        assert!(text.starts_with("target cpu: weights in nd, gate/up block none\n  fused: none\n"));
+        assert!(text.starts_with(
+            "target cpu: weights in nd, gate/up block none, scales of whole rows\n  fused: none\n"
+        ));
         assert_eq!(text.matches("canonicalise").count(), 1);
         assert!(text.contains(&format!("  {}  fuse-qkv\n", checksum(b"fuse-qkv"))), "{text}");
         assert!(text.contains("  not told                          fuse-mine\n"), "{text}");
