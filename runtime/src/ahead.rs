@@ -15,11 +15,11 @@ pub(crate) struct Ahead {
     rows: Vec<Seen>,
 }
 
-/// All that a row's inputs depend on but the token: [`crate::memory::Held::version`], and the position.
+/// All that a row's inputs depend on but the token: [`crate::memory::Held::stay`], and the position.
 type Seen = (u64, u32);
 
 fn seen(row: Row<'_>) -> Seen {
-    (row.held.version, row.position)
+    (row.held.stay, row.position)
 }
 
 impl Ahead {

@@ -96,25 +96,21 @@ impl KvBlocks {
         held.shared * self.block_tokens
     }
 
-    /// Puts the blocks of `held` that `fed`, all tokens it was fed, fill into the cache. Returns
-    /// whether it has other blocks now.
-    pub(crate) fn share(&mut self, held: &mut HeldBlocks, fed: &[u32]) -> bool {
-        let Some(cache) = &mut self.prefix else { return false };
+    /// Puts the blocks of `held` that `fed`, all tokens it was fed, fill into the cache.
+    pub(crate) fn share(&mut self, held: &mut HeldBlocks, fed: &[u32]) {
+        let Some(cache) = &mut self.prefix else { return };
         if fed.len() / self.block_tokens == held.shared {
-            return false;
+            return;
         }
-        let mut changed = false;
         for tokens in fed.chunks_exact(self.block_tokens).skip(held.shared) {
             let own = held.blocks[held.shared];
             // Two sequences fed the same: one block stays, for the cache has no block twice.
             if let Some(block) = cache.insert(held.last_shared(), tokens, own) {
                 held.blocks[held.shared] = block;
                 self.pool.give_back(own);
-                changed = true;
             }
             held.shared += 1;
         }
-        changed
     }
 
     /// Own blocks until `held` has `count`; takes what there is and says whether that is enough.

@@ -15,9 +15,9 @@ pub(crate) struct Held {
     window_passed: usize,
     /// Slot of recurrent memory.
     pub(crate) slot: Option<u32>,
-    /// Another number, which no other sequence has, after every change of what places there are
-    /// for a token. Places for further tokens change nothing for those before.
-    pub(crate) version: u64,
+    /// Which of all stays in memory this is: another number whenever a sequence starts or starts again.
+    /// While it stays, what it holds for tokens so far changes only in steps that feed it.
+    pub(crate) stay: u64,
 }
 
 impl Held {
@@ -25,7 +25,7 @@ impl Held {
     pub(crate) fn with_room(tokens: usize, block_tokens: usize, has_window: bool) -> Self {
         let blocks = tokens.div_ceil(block_tokens);
         let window = if has_window { Vec::with_capacity(blocks) } else { Vec::new() };
-        Self { kv: HeldBlocks::with_room(blocks), window, window_passed: 0, slot: None, version: 0 }
+        Self { kv: HeldBlocks::with_room(blocks), window, window_passed: 0, slot: None, stay: 0 }
     }
 
     /// Its KV blocks: block `i` has the places `i * block_tokens..`.
@@ -43,8 +43,8 @@ pub(crate) struct Memories {
     kv: KvBlocks,
     window: Option<Window>,
     slots: Option<Pool>,
-    /// The last [`Held::version`].
-    version: u64,
+    /// Sequences that started.
+    stays: u64,
 }
 
 struct Window {
@@ -67,7 +67,7 @@ impl Memories {
                 spare_block: window.blocks,
             }),
             slots: manifest.sequences.map(|s| Pool::new("slot of recurrent memory", s.slots)),
-            version: 0,
+            stays: 0,
         }
     }
 
@@ -92,7 +92,8 @@ impl Memories {
 
     /// Gives a sequence that begins its slot.
     pub(crate) fn start(&mut self, held: &mut Held) {
-        self.changed(held);
+        self.stays += 1;
+        held.stay = self.stays;
         if let Some(slots) = &mut self.slots {
             held.slot = Some(slots.take().expect("no more sequences run than there are slots"));
         }
@@ -101,20 +102,12 @@ impl Memories {
     /// Lets a sequence have the cached KV blocks that hold the first tokens of `prefix`; returns how
     /// many tokens those are.
     pub(crate) fn reuse(&mut self, held: &mut Held, prefix: &[u32]) -> usize {
-        self.changed(held);
         self.kv.reuse(&mut held.kv, prefix)
     }
 
     /// Lets others have the KV blocks that are full with `fed`, all tokens the sequence was fed.
     pub(crate) fn share(&mut self, held: &mut Held, fed: &[u32]) {
-        if self.kv.share(&mut held.kv, fed) {
-            self.changed(held);
-        }
-    }
-
-    fn changed(&mut self, held: &mut Held) {
-        self.version += 1;
-        held.version = self.version;
+        self.kv.share(&mut held.kv, fed);
     }
 
     /// KV blocks for `tokens` tokens; says whether there were enough.
@@ -150,15 +143,11 @@ impl Memories {
         for block in held.window.iter_mut().take(unseen).skip(held.window_passed) {
             window.pool.give_back(std::mem::replace(block, window.spare_block));
         }
-        if unseen > held.window_passed {
-            held.window_passed = unseen;
-            self.changed(held);
-        }
+        held.window_passed = held.window_passed.max(unseen);
     }
 
     /// Takes back everything.
     pub(crate) fn give_back(&mut self, held: &mut Held) {
-        self.changed(held);
         self.kv.give_back(&mut held.kv);
         if let Some(window) = &mut self.window {
             for block in held.window.drain(..).skip(held.window_passed).rev() {
