@@ -2,6 +2,7 @@
 //!
 //! This crate is the narrow waist: the compile side ends here and the serve side begins here.
 
+mod cache;
 mod check;
 mod checksum;
 mod codec;
@@ -15,6 +16,7 @@ mod seal;
 mod text;
 mod write;
 
+pub use cache::cache_folder;
 pub use check::{PlanError, check_plan};
 pub use checksum::{Checksum, Hasher, checksum};
 pub use codec::{FORMAT_VERSION, plan_bytes};

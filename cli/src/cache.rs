@@ -6,15 +6,6 @@ use artifact::Hasher;
 use std::path::{Path, PathBuf};
 use tensor::MappedFile;
 
-/// The cache directory: `PRECAST_CACHE`, or `precast` in the user's cache directory.
-fn root() -> anyhow::Result<PathBuf> {
-    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    var("PRECAST_CACHE")
-        .or_else(|| var("XDG_CACHE_HOME").map(|d| d.join("precast")))
-        .or_else(|| var("HOME").map(|d| d.join(".cache/precast")))
-        .context("no cache directory: set PRECAST_CACHE")
-}
-
 /// Where the artifact of `checkpoint` compiled with `options` belongs. The key covers every file
 /// that compiling reads, the options and the version of the compiler.
 ///
@@ -44,7 +35,8 @@ pub(crate) fn location(
     let key = hasher.finish().to_string();
     let path = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.into());
     let name = path.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned());
-    Ok(root()?.join(format!("{name}-{}", &key[..16])))
+    let root = artifact::cache_folder().context("no cache directory: set PRECAST_CACHE")?;
+    Ok(root.join(format!("{name}-{}", &key[..16])))
 }
 
 /// Changes whenever the same checkpoint may compile to another artifact.

@@ -113,7 +113,7 @@ inline void check_cast(RoundMode mode) {
 }  // namespace shim
 
 template <class D, class S>
-inline void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, const RoundMode& mode,
+void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, const RoundMode& mode,
     const uint32_t count) {
     shim::core().issue("Cast", PIPE_V);
     shim::check_cast<D, S>(mode);
@@ -124,7 +124,7 @@ inline void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, const Rou
     std::copy(values.begin(), values.end(), dst.write("the destination", count));
 }
 template <class D, class S>
-inline void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, const RoundMode& mode,
+void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, const RoundMode& mode,
     const uint64_t mask, const uint8_t repeat, const UnaryRepeatParams& p) {
     shim::core().issue("Cast", PIPE_V);
     shim::check_cast<D, S>(mode);

@@ -90,7 +90,7 @@ inline void aligned_gm(const GlobalTensor<T>& tensor) {
 }  // namespace shim
 
 template <class T>
-inline void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& p) {
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& p) {
     auto& core = shim::core();
     core.issue("DataCopy from global memory", shim::inbound(dst.GetPosition()));
     shim::check_blocks(p.blockCount, p.blockLen, 65535);
@@ -103,7 +103,7 @@ inline void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, cons
     }
 }
 template <class T>
-inline void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint32_t count) {
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint32_t count) {
     auto& core = shim::core();
     core.issue("DataCopy from global memory", shim::inbound(dst.GetPosition()));
     const uint64_t bytes = uint64_t(count) * sizeof(T);
@@ -117,7 +117,7 @@ inline void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint
     std::memcpy(dst.access(0, bytes, true), from, bytes);
 }
 template <class T>
-inline void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p) {
+void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p) {
     auto& core = shim::core();
     core.issue("DataCopy to global memory", PIPE_MTE3);
     shim::check_blocks(p.blockCount, p.blockLen, 65535);
@@ -130,7 +130,7 @@ inline void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, cons
     }
 }
 template <class T>
-inline void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count) {
+void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count) {
     auto& core = shim::core();
     core.issue("DataCopy to global memory", PIPE_MTE3);
     const uint64_t bytes = uint64_t(count) * sizeof(T);
@@ -146,7 +146,7 @@ inline void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, uint
 
 /// Inside UB: by the vector unit.
 template <class T>
-inline void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p) {
+void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p) {
     auto& core = shim::core();
     core.issue("DataCopy inside local memory",
         dst.memory() == src.memory() ? PIPE_V : PIPE_MTE3);
@@ -164,7 +164,7 @@ inline void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const
     }
 }
 template <class T>
-inline void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count) {
+void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count) {
     const uint64_t bytes = uint64_t(count) * sizeof(T);
     if (bytes % shim::BLOCK != 0) {
         shim::core().fail("DataCopy inside local memory: %llu bytes are no multiple of 32",
@@ -174,7 +174,7 @@ inline void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint3
 }
 
 template <class T>
-inline void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src,
+void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src,
     const DataCopyExtParams& p, const DataCopyPadExtParams<T>& pad) {
     auto& core = shim::core();
     core.issue("DataCopyPad from global memory", PIPE_MTE2);
@@ -201,7 +201,7 @@ inline void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src,
     }
 }
 template <class T>
-inline void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src,
+void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src,
     const DataCopyExtParams& p) {
     auto& core = shim::core();
     core.issue("DataCopyPad to global memory", PIPE_MTE3);

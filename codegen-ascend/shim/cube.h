@@ -30,7 +30,7 @@ struct Nd2NzParams {
 
 /// From rows in global memory to fractals in L1. What stands between whole fractals stays as it is.
 template <class T>
-inline void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const Nd2NzParams& p) {
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const Nd2NzParams& p) {
     auto& core = shim::core();
     core.issue("DataCopy to NZ", PIPE_MTE2);
     if (dst.memory() != &core.l1) core.fail("NZ is made in L1");
@@ -74,7 +74,7 @@ struct LoadData2DParams {
 
 /// Fractals from L1 to L0A or L0B, each transposed where asked; for elements of two bytes.
 template <class T>
-inline void LoadData(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LoadData2DParams& p) {
+void LoadData(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LoadData2DParams& p) {
     constexpr uint32_t fractal = 512;
     auto& core = shim::core();
     core.issue("LoadData", PIPE_MTE1);
@@ -113,7 +113,7 @@ struct MmadParams {
 
 /// `dst = left * right` (plus `dst`) in f32. Terms past `k` in the last fractals take no part.
 template <class C, class A, class B>
-inline void Mmad(const LocalTensor<C>& dst, const LocalTensor<A>& left, const LocalTensor<B>& right,
+void Mmad(const LocalTensor<C>& dst, const LocalTensor<A>& left, const LocalTensor<B>& right,
     const MmadParams& p) {
     static_assert(std::is_same_v<C, float> && std::is_same_v<A, B> && shim::one_of<A, bfloat16_t, half, float>(),
         "Mmad multiplies two of bfloat16_t, half or float into float");
@@ -172,7 +172,7 @@ struct FixpipeParamsV220 {
 
 /// From L0C to rows in global memory.
 template <class T, class U, const FixpipeConfig& config>
-inline void Fixpipe(const GlobalTensor<T>& dst, const LocalTensor<U>& src, const FixpipeParamsV220& p) {
+void Fixpipe(const GlobalTensor<T>& dst, const LocalTensor<U>& src, const FixpipeParamsV220& p) {
     auto& core = shim::core();
     core.issue("Fixpipe", PIPE_FIX);
     static_assert(std::is_same_v<U, float>, "L0C holds float here");

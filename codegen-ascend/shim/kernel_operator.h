@@ -17,7 +17,5 @@
 #include "cast.h"
 #include "reduce.h"
 #include "sort.h"
-#if __has_include("cube.h")
 #include "cube.h"
-#endif
-#include "launch.h"
+#include "instances.h"

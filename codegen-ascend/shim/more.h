@@ -17,7 +17,7 @@ public:
 
 /// `dst += src0 * src1`, rounded after the product and after the sum.
 template <class T>
-inline void MulAddDst(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<T>& src1,
+void MulAddDst(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<T>& src1,
     uint64_t mask, const uint8_t repeat, const BinaryRepeatParams& p) {
     static_assert(shim::floating<T>(), "MulAddDst is not for this element type");
     shim::core().issue("MulAddDst", PIPE_V);
@@ -39,7 +39,7 @@ inline void MulAddDst(const LocalTensor<T>& dst, const LocalTensor<T>& src0, con
 
 /// `value` in the lanes whose bits are set in `mask`, the lowest first.
 template <class T>
-inline void Duplicate(const LocalTensor<T>& dst, const T& value, uint64_t mask[],
+void Duplicate(const LocalTensor<T>& dst, const T& value, uint64_t mask[],
     const uint8_t repeat, uint16_t dstBlkStride, uint8_t dstRepStride) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4, "Duplicate is for elements of 2 and 4 bytes");
     shim::core().issue("Duplicate", PIPE_V);
@@ -74,7 +74,7 @@ struct GatherMaskParams {
 /// The elements of `src0` whose bits are set in `pattern`, behind each other; `kept` says how many.
 /// In counter mode (`reduceMode`) `mask` elements are looked at.
 template <class T, class U>
-inline void GatherMask(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<U>& pattern,
+void GatherMask(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<U>& pattern,
     const bool reduceMode, const uint32_t mask, const GatherMaskParams& p, uint64_t& kept) {
     static_assert(sizeof(T) == sizeof(U), "the pattern has the size of the elements");
     auto& core = shim::core();

@@ -1,8 +1,6 @@
 // Buffers in local memory, and queues that hand them from one pipe to another.
 #pragma once
 
-#include <exception>
-
 #include "sync.h"
 #include "tensors.h"
 
@@ -32,119 +30,26 @@ struct QueueBase {
     int depth = 0;
     uint32_t bytes = 0;
     Memory* memory = nullptr;
-    std::vector<std::unique_ptr<QueueBuffer>> buffers;
+    /// Their places do not change: there are as many as InitBuffer made.
+    std::vector<QueueBuffer> buffers;
     std::vector<QueueBuffer*> queued;
     size_t cursor = 0;
 
-    pipe_t producer() const {
-        switch (position) {
-            case TPosition::VECIN: case TPosition::A1: case TPosition::B1: case TPosition::C1:
-                return PIPE_MTE2;
-            case TPosition::A2: case TPosition::B2: case TPosition::C2: return PIPE_MTE1;
-            case TPosition::CO1: return PIPE_M;
-            case TPosition::C2PIPE2GM: return PIPE_FIX;
-            default: return PIPE_V;
-        }
-    }
-    pipe_t consumer() const {
-        // Bound to a second position, a tensor goes on to whoever empties that.
-        switch (bound == TPosition::MAX ? position : bound) {
-            case TPosition::VECIN: case TPosition::VECCALC: return PIPE_V;
-            case TPosition::VECOUT: return PIPE_MTE3;
-            case TPosition::A1: case TPosition::B1: case TPosition::C1: return PIPE_MTE1;
-            case TPosition::A2: case TPosition::B2: case TPosition::C2: return PIPE_M;
-            case TPosition::CO1: return PIPE_FIX;
-            default: return PIPE_FIX;
-        }
-    }
-    std::string name() const {
-        return "queue " + std::to_string(number) + " (" + POSITION_NAMES[int(position)] + ", " +
-            std::to_string(buffers.size()) + " buffers of " + std::to_string(bytes) + " bytes)";
-    }
-
-    void hold_event(pipe_t from, pipe_t to) const {
-        if (from == to) return;
-        if (++core().held_events[{int(from), int(to)}] > EVENT_IDS) {
-            core().fail("%s: no event from %s to %s is left; queues of one kind may have %d buffers",
-                name().c_str(), PIPE_NAMES[from], PIPE_NAMES[to], EVENT_IDS);
-        }
-    }
-    void drop_event(pipe_t from, pipe_t to) const {
-        if (from != to) --core().held_events[{int(from), int(to)}];
-    }
-
-    QueueBuffer* alloc() {
-        core().instruction = "AllocTensor";
-        if (buffers.empty()) core().fail("a queue that InitBuffer was not called for");
-        // In turn, so that what was filled last is read while the next is filled.
-        for (size_t i = 0; i < buffers.size(); ++i) {
-            auto& buffer = buffers[(cursor + i) % buffers.size()];
-            if (buffer->state != BufferState::Free) continue;
-            cursor = (cursor + i + 1) % buffers.size();
-            buffer->state = BufferState::Taken;
-            if (buffer->was_used) {
-                drop_event(consumer(), producer());
-                core().known[producer()].merge(buffer->handed);
-            }
-            std::memset(memory->data + buffer->at, POISON, bytes);
-            return buffer.get();
-        }
-        core().fail("%s overflows: every buffer is in use", name().c_str());
-    }
-    void enqueue(QueueBuffer* buffer) {
-        core().instruction = "EnQue";
-        expect(buffer, BufferState::Taken, "a tensor that AllocTensor did not give");
-        if (int(queued.size()) >= depth) {
-            core().fail("%s overflows: its depth is %d", name().c_str(), depth);
-        }
-        buffer->state = BufferState::Queued;
-        buffer->handed = core().snapshot(producer());
-        hold_event(producer(), consumer());
-        queued.push_back(buffer);
-    }
-    QueueBuffer* dequeue() {
-        core().instruction = "DeQue";
-        if (queued.empty()) core().fail("%s is empty: nothing was enqueued", name().c_str());
-        QueueBuffer* buffer = queued.front();
-        queued.erase(queued.begin());
-        buffer->state = BufferState::Received;
-        drop_event(producer(), consumer());
-        core().known[consumer()].merge(buffer->handed);
-        return buffer;
-    }
-    void release(QueueBuffer* buffer) {
-        core().instruction = "FreeTensor";
-        if (!buffer || buffer->queue != this) {
-            core().fail("%s: a tensor of another queue", name().c_str());
-        }
-        if (buffer->state == BufferState::Free || buffer->state == BufferState::Queued) {
-            core().fail("%s: a tensor that is %s", name().c_str(),
-                buffer->state == BufferState::Free ? "free already" : "still enqueued");
-        }
-        buffer->state = BufferState::Free;
-        // Both sides may have used it.
-        buffer->handed = core().snapshot(consumer());
-        buffer->was_used = true;
-        hold_event(consumer(), producer());
-    }
-    void expect(QueueBuffer* buffer, BufferState state, const char* what) const {
-        if (!buffer || buffer->queue != this || buffer->state != state) {
-            core().fail("%s: %s", name().c_str(), what);
-        }
-    }
     QueueBase() = default;
     QueueBase(const QueueBase&) = delete;
     /// Every tensor must be back.
-    ~QueueBase() noexcept(false) {
-        if (std::uncaught_exceptions() > 0) return;
-        core().instruction = "the end of the kernel";
-        for (const auto& buffer : buffers) {
-            if (buffer->state == BufferState::Free) continue;
-            core().fail("%s: a tensor was %s", name().c_str(),
-                buffer->state == BufferState::Queued ? "enqueued and never dequeued"
-                                                     : "never freed: FreeTensor is missing");
-        }
-    }
+    ~QueueBase() noexcept(false);
+    QueueBuffer* alloc();
+    void enqueue(QueueBuffer* buffer);
+    QueueBuffer* dequeue();
+    void release(QueueBuffer* buffer);
+
+private:
+    pipe_t producer() const;
+    pipe_t consumer() const;
+    void hold_event(pipe_t from, pipe_t to) const;
+    void drop_event(pipe_t from, pipe_t to) const;
+    void expect(QueueBuffer* buffer, BufferState state, const char* what) const;
 };
 
 }  // namespace shim
@@ -216,39 +121,19 @@ public:
 /// Gives out local memory, buffer after buffer.
 class TPipe {
 public:
-    TPipe() {
-        auto& core = shim::core();
-        core.instruction = "TPipe";
-        if (core.pipe_object) core.fail("a kernel has one TPipe");
-        core.pipe_object = this;
-    }
+    TPipe();
     TPipe(const TPipe&) = delete;
-    ~TPipe() { shim::core().pipe_object = nullptr; }
+    ~TPipe();
 
     template <class Queue>
     bool InitBuffer(Queue& queue, uint8_t count, uint32_t bytes) {
-        auto& core = shim::core();
-        core.instruction = "InitBuffer";
-        if (!queue.buffers.empty()) core.fail("queue %d has its buffers already", queue.number);
-        queue.number = queues_++;
-        queue.memory = &core.memory(queue.position);
-        queue.bytes = round_up(bytes);
-        for (uint8_t i = 0; i < count; ++i) {
-            auto buffer = std::make_unique<shim::QueueBuffer>();
-            buffer->at = take(*queue.memory, queue.bytes);
-            buffer->queue = static_cast<shim::QueueBase*>(&queue);
-            queue.buffers.push_back(std::move(buffer));
-        }
+        init_queue(queue, count, bytes);
         return true;
     }
     template <TPosition position>
     bool InitBuffer(TBuf<position>& buffer, uint32_t bytes) {
-        auto& core = shim::core();
-        core.instruction = "InitBuffer";
-        buffer.memory = &core.memory(position);
         buffer.bytes = round_up(bytes);
-        buffer.at = take(*buffer.memory, buffer.bytes);
-        std::memset(buffer.memory->data + buffer.at, shim::POISON, buffer.bytes);
+        buffer.at = init_buffer(buffer.memory, position, buffer.bytes);
         return true;
     }
 
@@ -261,14 +146,7 @@ public:
     /// An id that is kept until ReleaseEventID.
     template <HardEvent event>
     TEventID AllocEventID() {
-        auto& ids = allocated_[int(event)];
-        for (TEventID id = 0; id < shim::EVENT_IDS; ++id) {
-            if (!(ids >> id & 1)) {
-                ids |= 1u << id;
-                return id;
-            }
-        }
-        shim::core().fail("AllocEventID: all %d ids are taken", shim::EVENT_IDS);
+        return AllocEventID_(event);
     }
     template <HardEvent event>
     void ReleaseEventID(TEventID id) {
@@ -279,29 +157,16 @@ private:
     static uint32_t round_up(uint32_t bytes) {
         return (bytes + shim::BLOCK - 1) / shim::BLOCK * shim::BLOCK;
     }
-    uint32_t take(shim::Memory& memory, uint32_t bytes) {
-        auto& core = shim::core();
-        if (bytes == 0) core.fail("a buffer of no bytes");
-        if (++buffers_ > shim::MAX_BUFFERS) core.fail("more than %d buffers", shim::MAX_BUFFERS);
-        if (uint64_t(memory.used) + bytes > memory.capacity) {
-            core.fail("%s overflows: %u bytes are used and %u more do not fit %u", memory.name,
-                memory.used, bytes, memory.capacity);
-        }
-        const uint32_t at = memory.used;
-        memory.used += bytes;
-        return at;
-    }
-    TEventID FetchEventID_(HardEvent event) {
-        auto& core = shim::core();
-        const uint32_t ids = allocated_[int(event)];
-        for (TEventID id = 0; id < shim::EVENT_IDS; ++id) {
-            if (!(ids >> id & 1) && !core.flags.count({int(event), int(id)})) return id;
-        }
-        core.fail("FetchEventID: all %d ids are taken", shim::EVENT_IDS);
-    }
+    void init_queue(shim::QueueBase& queue, uint8_t count, uint32_t bytes);
+    /// Where a buffer of `bytes` begins in the memory of `position`, which is told too.
+    uint32_t init_buffer(shim::Memory*& memory, TPosition position, uint32_t bytes);
+    uint32_t take(shim::Memory& memory, uint32_t bytes);
+    TEventID FetchEventID_(HardEvent event);
+    TEventID AllocEventID_(HardEvent event);
 
     int queues_ = 0;
-    std::map<int, uint32_t> allocated_;
+    /// Ids that are kept, a bit each, by event.
+    uint32_t allocated_[64] = {};
     int buffers_ = 0;
 };
 

@@ -76,7 +76,7 @@ inline void extreme(const char* name, const LocalTensor<T>& dst, const LocalTens
 
 /// `dst[0]` is the sum of `count` elements; `work` is overwritten.
 template <class T>
-inline void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& work,
+void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& work,
     const int32_t count) {
     static_assert(shim::floating<T>(), "ReduceSum is not for this element type");
     shim::core().issue("ReduceSum", PIPE_V);
@@ -97,19 +97,19 @@ inline void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, cons
 /// `dst[0]` is the largest element; with `calIndex`, `dst[1]` has the bits of its index, the first of
 /// equals.
 template <class T>
-inline void ReduceMax(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& work,
+void ReduceMax(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& work,
     const int32_t count, bool calIndex = false) {
     shim::extreme("ReduceMax", dst, src, work, count, calIndex, true);
 }
 template <class T>
-inline void ReduceMin(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& work,
+void ReduceMin(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& work,
     const int32_t count, bool calIndex = false) {
     shim::extreme("ReduceMin", dst, src, work, count, calIndex, false);
 }
 
 /// One sum for each repeat; `dstRepStride` in elements.
 template <class T>
-inline void WholeReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t mask,
+void WholeReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t mask,
     const int32_t repeat, const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride) {
     static_assert(shim::floating<T>(), "WholeReduceSum is not for this element type");
     shim::core().issue("WholeReduceSum", PIPE_V);
@@ -157,13 +157,13 @@ inline void whole_extreme(const char* name, const LocalTensor<T>& dst, const Loc
 
 /// The largest of each repeat, with its lane or alone; `dstRepStride` in results.
 template <class T>
-inline void WholeReduceMax(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t mask,
+void WholeReduceMax(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t mask,
     const int32_t repeat, const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride,
     ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX) {
     shim::whole_extreme("WholeReduceMax", dst, src, mask, repeat, dstRepStride, srcBlkStride, srcRepStride, order, true);
 }
 template <class T>
-inline void WholeReduceMin(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t mask,
+void WholeReduceMin(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t mask,
     const int32_t repeat, const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride,
     ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX) {
     shim::whole_extreme("WholeReduceMin", dst, src, mask, repeat, dstRepStride, srcBlkStride, srcRepStride, order, false);
@@ -196,13 +196,13 @@ inline void block_reduce(const char* name, const LocalTensor<T>& dst, const Loca
 
 /// One result for each block of 32 bytes; `dstRepStride` in eights of elements.
 template <class T>
-inline void BlockReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t repeat,
+void BlockReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t repeat,
     const int32_t mask, const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride) {
     shim::block_reduce("BlockReduceSum", dst, src, repeat, mask, dstRepStride, srcBlkStride, srcRepStride,
         [](const T* x, int32_t n) { return shim::tree_sum(x, n); });
 }
 template <class T>
-inline void BlockReduceMax(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t repeat,
+void BlockReduceMax(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t repeat,
     const int32_t mask, const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride) {
     shim::block_reduce("BlockReduceMax", dst, src, repeat, mask, dstRepStride, srcBlkStride, srcRepStride,
         [](const T* x, int32_t n) { return x[shim::best(x, n, true)]; });

@@ -36,7 +36,7 @@ inline bool before(const Pair& a, const Pair& b) { return a.score > b.score; }
 
 /// Sorts each 32 scores, largest first, as pairs of score and index.
 template <class T>
-inline void Sort32(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<uint32_t>& index,
+void Sort32(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<uint32_t>& index,
     const int32_t repeat) {
     static_assert(std::is_same_v<T, float>, "Sort32 is for float here");
     shim::core().issue("Sort32", PIPE_V);
@@ -54,7 +54,7 @@ inline void Sort32(const LocalTensor<T>& dst, const LocalTensor<T>& src, const L
 
 /// Merges two to four sorted lists of pairs.
 template <class T>
-inline void MrgSort(const LocalTensor<T>& dst, const MrgSortSrcList<T>& lists, const MrgSort4Info& info) {
+void MrgSort(const LocalTensor<T>& dst, const MrgSortSrcList<T>& lists, const MrgSort4Info& info) {
     static_assert(std::is_same_v<T, float>, "MrgSort is for float here");
     auto& core = shim::core();
     core.issue("MrgSort", PIPE_V);
@@ -76,7 +76,7 @@ inline void MrgSort(const LocalTensor<T>& dst, const MrgSortSrcList<T>& lists, c
 
 /// Scores and indices of sorted pairs apart; `repeat` times 32.
 template <class T>
-inline void Extract(const LocalTensor<T>& values, const LocalTensor<uint32_t>& indices,
+void Extract(const LocalTensor<T>& values, const LocalTensor<uint32_t>& indices,
     const LocalTensor<T>& sorted, const int32_t repeat) {
     static_assert(std::is_same_v<T, float>, "Extract is for float here");
     shim::core().issue("Extract", PIPE_V);

@@ -7,7 +7,15 @@ namespace AscendC {
 
 namespace shim {
 struct QueueBuffer;
-}
+/// The current instruction accesses `bytes` from byte `at` on of a part of global memory.
+uint8_t* access_global(uint8_t* start, uint64_t size, uint64_t at, uint64_t bytes, bool write, bool scalar);
+/// The same of a part of a local memory, which begins at `start`.
+uint8_t* access_local(Memory* memory, TPosition position, uint32_t start, uint32_t size, uint64_t at,
+    uint64_t bytes, bool write);
+/// That an operand begins at a multiple of `to` bytes.
+void check_aligned(const Memory* memory, uint32_t at, const char* what, uint32_t to);
+[[noreturn]] void no_such_element(const char* tensor, uint64_t element, uint64_t elements);
+}  // namespace shim
 
 /// Elements in global memory.
 template <class T>
@@ -25,8 +33,7 @@ public:
     GlobalTensor operator[](uint64_t element) const {
         GlobalTensor part = *this;
         if (element * sizeof(T) > bytes_) {
-            shim::core().fail("GlobalTensor: element %llu of %llu", (unsigned long long)element,
-                (unsigned long long)GetSize());
+            shim::no_such_element("GlobalTensor", element, GetSize());
         }
         part.start_ += element * sizeof(T);
         part.bytes_ -= element * sizeof(T);
@@ -52,12 +59,7 @@ public:
 
     /// The current instruction accesses `bytes` from byte `at` on.
     uint8_t* access(uint64_t at, uint64_t bytes, bool write, bool scalar = false) const {
-        if (at + bytes > bytes_) {
-            shim::core().fail("bytes %llu to %llu are outside a global tensor of %llu bytes",
-                (unsigned long long)at, (unsigned long long)(at + bytes), (unsigned long long)bytes_);
-        }
-        shim::core().touch_gm(start_ + at, bytes, write, scalar);
-        return start_ + at;
+        return shim::access_global(start_, bytes_, at, bytes, write, scalar);
     }
 
 private:
@@ -78,7 +80,7 @@ public:
 
     LocalTensor operator[](uint32_t element) const {
         if (uint64_t(element) * sizeof(T) > bytes_) {
-            shim::core().fail("LocalTensor: element %u of %u", element, GetSize());
+            shim::no_such_element("LocalTensor", element, GetSize());
         }
         LocalTensor part = *this;
         part.at_ += element * sizeof(T);
@@ -116,21 +118,11 @@ public:
 
     /// The current instruction accesses `bytes` from byte `at` on.
     uint8_t* access(uint64_t at, uint64_t bytes, bool write) const {
-        if (!memory_) shim::core().fail("a tensor that was never allocated");
-        if (at + bytes > bytes_) {
-            shim::core().fail("bytes %llu to %llu are outside a local tensor of %u bytes (%s of %s)",
-                (unsigned long long)at, (unsigned long long)(at + bytes), bytes_,
-                shim::POSITION_NAMES[int(position_)], memory_->name);
-        }
-        shim::core().touch(*memory_, at_ + uint32_t(at), uint32_t(bytes), write);
-        return memory_->data + at_ + at;
+        return shim::access_local(memory_, position_, at_, bytes_, at, bytes, write);
     }
     /// The instruction takes this tensor as an operand: it must begin at a whole block.
     void aligned(const char* what, uint32_t to = shim::BLOCK) const {
-        if (at_ % to != 0) {
-            shim::core().fail("%s begins at %s byte %u, which is no multiple of %u", what,
-                memory_ ? memory_->name : "no memory:", at_, to);
-        }
+        shim::check_aligned(memory_, at_, what, to);
     }
     /// `count` contiguous elements as an operand of the current instruction.
     const T* read(const char* what, uint64_t count) const {

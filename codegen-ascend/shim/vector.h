@@ -124,13 +124,13 @@ constexpr bool floating() {
 
 #define SHIM_BINARY(Name, allowed, expression)                                                   \
     template <class T>                                                                           \
-    inline void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src0,                      \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src0,                             \
         const LocalTensor<T>& src1, const int32_t& count) {                                      \
         static_assert(allowed, #Name " is not for this element type");                           \
         shim::binary(#Name, dst, src0, src1, count, [](auto a, auto b) { return expression; });  \
     }                                                                                            \
     template <class T>                                                                           \
-    inline void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src0,                      \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src0,                             \
         const LocalTensor<T>& src1, uint64_t mask, const uint8_t repeat,                         \
         const BinaryRepeatParams& params) {                                                      \
         static_assert(allowed, #Name " is not for this element type");                           \
@@ -149,12 +149,12 @@ SHIM_BINARY(Or, (shim::one_of<T, int16_t, uint16_t>()), a | b)
 
 #define SHIM_UNARY(Name, expression)                                                             \
     template <class T>                                                                           \
-    inline void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t& count) { \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t& count) {      \
         static_assert(shim::floating<T>(), #Name " is not for this element type");               \
         shim::unary(#Name, dst, src, count, [](auto a) { return expression; });                  \
     }                                                                                            \
     template <class T>                                                                           \
-    inline void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint64_t mask,        \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint64_t mask,               \
         const uint8_t repeat, const UnaryRepeatParams& params) {                                 \
         static_assert(shim::floating<T>(), #Name " is not for this element type");               \
         shim::unary(#Name, dst, src, mask, repeat, params, [](auto a) { return expression; });   \
@@ -170,14 +170,14 @@ SHIM_UNARY(Relu, a > 0 ? a : decltype(a)(0))
 
 #define SHIM_SCALAR(Name, expression)                                                            \
     template <class T>                                                                           \
-    inline void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src,                       \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src,                              \
         const T& value, const int32_t& count) {                                                  \
         static_assert(shim::arithmetic<T>(), #Name " is not for this element type");             \
         const shim::Work<T> b = value;                                                           \
         shim::unary(#Name, dst, src, count, [b](auto a) { return expression; });                 \
     }                                                                                            \
     template <class T>                                                                           \
-    inline void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src,                       \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src,                              \
         const T& value, uint64_t mask, const uint8_t repeat,                                     \
         const UnaryRepeatParams& params) {                                                       \
         static_assert(shim::arithmetic<T>(), #Name " is not for this element type");             \
@@ -192,7 +192,7 @@ SHIM_SCALAR(Mins, a < b ? a : b)
 
 /// `dst += src * value`.
 template <class T>
-inline void Axpy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const T& value,
+void Axpy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const T& value,
     const int32_t& count) {
     static_assert(shim::floating<T>(), "Axpy is not for this element type");
     const float b = value;
@@ -204,26 +204,26 @@ inline void Axpy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const T& 
 }
 
 template <class T>
-inline void ShiftRight(const LocalTensor<T>& dst, const LocalTensor<T>& src,
+void ShiftRight(const LocalTensor<T>& dst, const LocalTensor<T>& src,
     const T& value, const int32_t& count) {
     static_assert(shim::one_of<T, int32_t, uint32_t, int16_t, uint16_t>());
     shim::unary("ShiftRight", dst, src, count, [value](T a) { return T(a >> value); });
 }
 template <class T>
-inline void ShiftLeft(const LocalTensor<T>& dst, const LocalTensor<T>& src,
+void ShiftLeft(const LocalTensor<T>& dst, const LocalTensor<T>& src,
     const T& value, const int32_t& count) {
     static_assert(shim::one_of<T, int32_t, uint32_t, int16_t, uint16_t>());
     shim::unary("ShiftLeft", dst, src, count, [value](T a) { return T(a << value); });
 }
 
 template <class T>
-inline void Duplicate(const LocalTensor<T>& dst, const T& value, const int32_t& count) {
+void Duplicate(const LocalTensor<T>& dst, const T& value, const int32_t& count) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4, "Duplicate is for elements of 2 and 4 bytes");
     shim::core().issue("Duplicate", PIPE_V);
     std::fill_n(dst.write("the destination", count), count, value);
 }
 template <class T>
-inline void Duplicate(const LocalTensor<T>& dst, const T& value, uint64_t mask,
+void Duplicate(const LocalTensor<T>& dst, const T& value, uint64_t mask,
     const uint8_t repeat, uint16_t dstBlkStride, uint8_t dstRepStride) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4, "Duplicate is for elements of 2 and 4 bytes");
     shim::core().issue("Duplicate", PIPE_V);
@@ -239,7 +239,7 @@ inline void Duplicate(const LocalTensor<T>& dst, const T& value, uint64_t mask,
 
 /// Each of eight elements fills a block of its own; `repeat` times eight.
 template <class T>
-inline void Brcb(const LocalTensor<T>& dst, const LocalTensor<T>& src, const uint8_t repeat,
+void Brcb(const LocalTensor<T>& dst, const LocalTensor<T>& src, const uint8_t repeat,
     const BrcbRepeatParams& p) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4, "Brcb is for elements of 2 and 4 bytes");
     constexpr uint32_t per_block = shim::BLOCK / sizeof(T);
@@ -258,7 +258,7 @@ inline void Brcb(const LocalTensor<T>& dst, const LocalTensor<T>& src, const uin
 
 /// `first`, `first + step` and so on.
 template <class T>
-inline void ArithProgression(const LocalTensor<T>& dst, const T first, const T step, const int32_t count) {
+void ArithProgression(const LocalTensor<T>& dst, const T first, const T step, const int32_t count) {
     shim::core().issue("ArithProgression", PIPE_V);
     T* out = dst.write("the destination", count);
     for (int32_t i = 0; i < count; ++i) out[i] = T(shim::Work<T>(first) + shim::Work<T>(step) * shim::Work<T>(i));
@@ -266,7 +266,7 @@ inline void ArithProgression(const LocalTensor<T>& dst, const T first, const T s
 /// `first`, `first + 1` and so on. The scalar unit writes the first block, without waiting for anybody,
 /// and the vector unit goes on from there.
 template <class T>
-inline void CreateVecIndex(LocalTensor<T> dst, const T& first, uint32_t count) {
+void CreateVecIndex(LocalTensor<T> dst, const T& first, uint32_t count) {
     static_assert(shim::arithmetic<T>(), "CreateVecIndex is not for this element type");
     constexpr uint32_t block = shim::BLOCK / sizeof(T);
     auto& core = shim::core();
@@ -283,7 +283,7 @@ inline void CreateVecIndex(LocalTensor<T> dst, const T& first, uint32_t count) {
 
 /// Elements at byte offsets `base + offsets[i]` of `src`.
 template <class T>
-inline void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src,
+void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src,
     const LocalTensor<uint32_t>& offsets, const uint32_t base, const uint32_t count) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4, "Gather is for elements of 2 and 4 bytes");
     auto& core = shim::core();
@@ -330,7 +330,7 @@ inline void compare(const char* name, const LocalTensor<uint8_t>& dst, const Loc
 
 /// One bit for each element, lowest first. `count` elements are a multiple of 256 bytes.
 template <class T>
-inline void Compare(const LocalTensor<uint8_t>& dst, const LocalTensor<T>& src0,
+void Compare(const LocalTensor<uint8_t>& dst, const LocalTensor<T>& src0,
     const LocalTensor<T>& src1, CMPMODE mode, uint32_t count) {
     static_assert(shim::one_of<T, float, half, int32_t>(), "Compare is not for this element type");
     shim::core().issue("Compare", PIPE_V);
@@ -340,7 +340,7 @@ inline void Compare(const LocalTensor<uint8_t>& dst, const LocalTensor<T>& src0,
         [=](uint32_t i, T x) { return shim::holds(mode, shim::Work<T>(x), shim::Work<T>(y[i])); });
 }
 template <class T>
-inline void CompareScalar(const LocalTensor<uint8_t>& dst, const LocalTensor<T>& src0,
+void CompareScalar(const LocalTensor<uint8_t>& dst, const LocalTensor<T>& src0,
     const T value, CMPMODE mode, uint32_t count) {
     static_assert(shim::one_of<T, float, half, int32_t>(), "CompareScalar is not for this element type");
     shim::core().issue("CompareScalar", PIPE_V);
@@ -351,7 +351,7 @@ inline void CompareScalar(const LocalTensor<uint8_t>& dst, const LocalTensor<T>&
 
 /// `src0` where the bit of `mask` is set, `src1` elsewhere.
 template <class T, class U>
-inline void Select(const LocalTensor<T>& dst, const LocalTensor<U>& mask, const LocalTensor<T>& src0,
+void Select(const LocalTensor<T>& dst, const LocalTensor<U>& mask, const LocalTensor<T>& src0,
     const LocalTensor<T>& src1, SELMODE mode, uint32_t count) {
     static_assert(shim::floating<T>(), "Select is not for this element type");
     shim::core().issue("Select", PIPE_V);
@@ -362,7 +362,7 @@ inline void Select(const LocalTensor<T>& dst, const LocalTensor<U>& mask, const 
     for (uint32_t i = 0; i < count; ++i) out[i] = bits[i / 8] >> (i % 8) & 1 ? x[i] : y[i];
 }
 template <class T, class U>
-inline void Select(const LocalTensor<T>& dst, const LocalTensor<U>& mask, const LocalTensor<T>& src0,
+void Select(const LocalTensor<T>& dst, const LocalTensor<U>& mask, const LocalTensor<T>& src0,
     T src1, SELMODE mode, uint32_t count) {
     static_assert(shim::floating<T>(), "Select is not for this element type");
     shim::core().issue("Select", PIPE_V);

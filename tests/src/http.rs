@@ -27,7 +27,7 @@ impl Server {
     /// # Panics
     /// When the server does not come up.
     pub fn start(program: &str, artifact: &Path, options: &str) -> Self {
-        let mut command = Command::new(program);
+        let mut command = crate::command(program);
         command.arg("serve").arg(artifact).args(["--port", "0"]);
         Self::spawn(command.args(options.split_whitespace()))
     }

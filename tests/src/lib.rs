@@ -56,6 +56,15 @@ pub fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
+/// A command that runs `program`, which keeps its compiled kernels with the build: what one test has compiled
+/// no other compiles again.
+pub fn command(program: &str) -> Command {
+    let cache = Path::new(program).with_file_name("../tmp/precast-cache");
+    let mut command = Command::new(program);
+    command.env("PRECAST_CACHE", cache);
+    command
+}
+
 /// How long a command may take that is not meant to go on serving.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -64,7 +73,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// # Panics
 /// When it does not end by itself: a server that should have refused to start.
 pub fn precast<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Output {
-    let child = Command::new(program)
+    let child = command(program)
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -151,7 +151,7 @@ fn branches_on_streams_of_their_own_compute_the_same() {
         let (_, plan) = run(&["inspect", path, "--plan", "decode-bs4-ctx384"]);
         let words = "generate --device ascend-sim --raw --prompt abcdefgh --max-tokens 12 \
                      --temperature 0";
-        let output = std::process::Command::new(program)
+        let output = precast_tests::command(program)
             .args(words.split_whitespace())
             .arg(path)
             .env("ASCEND_SIM_SHUFFLE", shuffle)

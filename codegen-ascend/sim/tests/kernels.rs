@@ -53,8 +53,8 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     fs::write(&source, SOURCE).unwrap();
     let shim = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shim");
     let done = Command::new("c++")
-        .args(["-O1", "-std=c++17", "-shared", "-fPIC", "-pthread", "-I"])
-        .args([&shim, &source])
+        .args(["-O1", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread", "-I"])
+        .args([&shim, &source, &shim.join("shim.cpp")])
         .arg("-o")
         .arg(&library)
         .output()

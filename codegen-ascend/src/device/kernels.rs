@@ -8,7 +8,7 @@ use super::{
 use acl::sys;
 use hal::DeviceError;
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -30,13 +30,13 @@ pub(crate) struct Kernel {
 #[derive(Debug)]
 pub(crate) struct Kernels {
     sources: PathBuf,
-    binaries: PathBuf,
+    binaries: BTreeMap<String, PathBuf>,
     loaded: HashMap<String, Kernel>,
 }
 
 impl Kernels {
-    /// Those whose sources are in `sources` and whose binaries are in `binaries`.
-    pub(crate) fn new(sources: PathBuf, binaries: PathBuf) -> Self {
+    /// Those whose sources are in `sources` and whose binaries are `binaries`, by name.
+    pub(crate) fn new(sources: PathBuf, binaries: BTreeMap<String, PathBuf>) -> Self {
         Self { sources, binaries, loaded: HashMap::new() }
     }
 
@@ -49,14 +49,12 @@ impl Kernels {
         if let Some(kernel) = self.loaded.get(name) {
             return Ok(kernel.clone());
         }
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let path = self.binaries.join(format!("{name}.o"));
-        if !name.chars().all(plain) || !path.is_file() {
+        let Some(path) = self.binaries.get(name) else {
             let (device, kernel) = (session.name(), name.to_owned());
             return Err(DeviceError::UnknownKernel { device, kernel });
-        }
+        };
         let batch = asks_for_all_cores(&self.sources.join(format!("{name}.cpp")));
-        let kernel = Binary::load(session, &path).and_then(|binary| {
+        let kernel = Binary::load(session, path).and_then(|binary| {
             Ok(Kernel { function: binary.function(name)?, batch, binary: Arc::new(binary) })
         });
         let kernel = kernel.map_err(|e| super::memory::failed(session, &e))?;

@@ -10,7 +10,6 @@
 //!   is recorded.
 //! - The end of a capture allocates workspaces, one for each stream, and records ([`capture`]).
 
-mod build;
 mod capture;
 mod kernels;
 mod library;
@@ -22,7 +21,7 @@ mod safe;
 mod session;
 mod transfer;
 
-pub use build::{BuildError, KernelCompiler};
+pub use crate::build::{BuildError, KernelCompiler};
 pub use capture::{AscendGraph, Record};
 pub use kernels::BATCH_MARKER;
 pub use library::{LaunchFunction, Libraries, Opened, OperatorFunctions};
@@ -56,6 +55,9 @@ pub struct AscendOptions {
     /// What builds the kernels of an artifact; `None` is the vendor's compiler for the vendor's
     /// runtime, and the host's for another.
     pub kernel_compiler: Option<KernelCompiler>,
+    /// Where compiled kernels are kept; `None` is `kernels` in `PRECAST_CACHE` or in the user's cache of this
+    /// program, or a folder beside the artifact where that cannot be written.
+    pub kernel_cache: Option<PathBuf>,
     /// Runs each plan once before it is recorded, on zeros.
     pub warm_up: bool,
     /// Copies the weights to the device; without them it computes nothing, which suffices to time what
@@ -73,6 +75,7 @@ impl Default for AscendOptions {
             device: 0,
             library: None,
             kernel_compiler: None,
+            kernel_cache: None,
             warm_up: true,
             copy_weights: true,
             record: Record::default(),
@@ -292,7 +295,12 @@ impl Device for AscendDevice {
         drop((kernels, transfer, memory));
         let sources = request.root.join("kernels");
         let key = format!("{}-{}", self.session.soc, self.session.release().name());
-        let binaries = build::binaries(&request.root, compiler, &key);
+        let binaries = crate::build::binaries(
+            &request.root,
+            compiler,
+            &key,
+            self.options.kernel_cache.as_deref(),
+        );
         let binaries = binaries
             .map_err(|e| DeviceError::Failed { device: self.session.name(), why: e.to_string() })?;
         self.session.enter().map_err(|e| self.failed(e))?;

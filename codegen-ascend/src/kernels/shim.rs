@@ -2,14 +2,14 @@
 //! the kernel language we emit, and reports every rule that they break.
 
 use super::Kernel;
+use crate::build::{BuildError, Host, file};
 use std::{
     ffi::{CString, c_char, c_int, c_void},
     path::Path,
-    process::Command,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The header and its parts, by name.
+/// The header and its parts, by name. `shim.cpp` is what is compiled once, and linked to every kernel.
 pub const FILES: &[(&str, &str)] = &[
     ("kernel_operator.h", include_str!("../../shim/kernel_operator.h")),
     ("core.h", include_str!("../../shim/core.h")),
@@ -23,13 +23,20 @@ pub const FILES: &[(&str, &str)] = &[
     ("sort.h", include_str!("../../shim/sort.h")),
     ("more.h", include_str!("../../shim/more.h")),
     ("cube.h", include_str!("../../shim/cube.h")),
-    ("launch.h", include_str!("../../shim/launch.h")),
+    ("instances.h", include_str!("../../shim/instances.h")),
+    ("run.h", include_str!("../../shim/run.h")),
+    ("core.cpp", include_str!("../../shim/core.cpp")),
+    ("sync.cpp", include_str!("../../shim/sync.cpp")),
+    ("queues.cpp", include_str!("../../shim/queues.cpp")),
+    ("launch.cpp", include_str!("../../shim/launch.cpp")),
+    ("instances.cpp", include_str!("../../shim/instances.cpp")),
+    ("shim.cpp", include_str!("../../shim/shim.cpp")),
 ];
 
-/// Arguments of the host's C++ compiler that make a library of kernels. More optimisation takes twice
-/// the time, and what runs here is small.
+/// Arguments of the host's C++ compiler. More optimisation takes twice the time, and what runs here is small.
+/// Each library has variables of its own: nothing but kernels and [`LAUNCH`] is seen from outside.
 pub const COMPILE: &[&str] =
-    &["-O1", "-std=c++17", "-shared", "-fPIC", "-pthread", "-Wall", "-Werror"];
+    &["-O1", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Werror"];
 
 /// What [`Library::run`] calls in the library, the same for all of them.
 pub const LAUNCH: &str = "precast_shim_launch";
@@ -53,25 +60,6 @@ type Launch = unsafe extern "C" fn(
     *mut c_char,
     u32,
 ) -> c_int;
-
-/// Why there is no library.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// A file or the compiler.
-    #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// The compiler's words.
-    #[error("the host's C++ compiler rejects the kernels:\n{0}")]
-    Compile(String),
-    /// The loader's words.
-    #[error("the library of kernels cannot be loaded: {0}")]
-    Load(String),
-}
 
 /// Compiled kernels.
 #[derive(Debug)]
@@ -111,27 +99,16 @@ impl Library {
     }
 
     fn build_in(folder: &Path, kernels: &[&Kernel]) -> Result<Self, BuildError> {
-        let io = |what: String| move |source| BuildError::Io { what, source };
-        let write = |name: &str, text: &str| {
-            let path = folder.join(name);
-            std::fs::write(&path, text).map_err(io(format!("writing {}", path.display())))
-        };
-        std::fs::create_dir_all(folder).map_err(io(format!("creating {}", folder.display())))?;
-        for (name, text) in FILES {
-            write(name, text)?;
-        }
+        let sources = folder.join("sources");
+        std::fs::create_dir_all(&sources).map_err(file(&sources))?;
         for kernel in kernels {
-            write(&format!("{}.cpp", kernel.name), &kernel.source)?;
+            let path = sources.join(format!("{}.cpp", kernel.name));
+            std::fs::write(&path, &kernel.source).map_err(file(&path))?;
         }
-        write("all.cpp", &unit(kernels.iter().map(|k| k.name.as_str())))?;
-        let library = folder.join("kernels.so");
-        let mut compiler = Command::new("c++");
-        compiler.current_dir(folder).args(COMPILE).args(["all.cpp", "-o"]).arg(&library);
-        let output = compiler.arg("-ldl").output().map_err(io("running c++".to_owned()))?;
-        if !output.status.success() {
-            return Err(BuildError::Compile(String::from_utf8_lossy(&output.stderr).into_owned()));
-        }
-        Self::open(&library)
+        let cache =
+            artifact::cache_folder().map_or_else(|| folder.to_owned(), |f| f.join("kernels"));
+        let names: Vec<String> = kernels.iter().map(|k| k.name.clone()).collect();
+        Self::open(&Host::new(&cache)?.library(&sources, &names, folder)?)
     }
 
     /// Loads a library of kernels.

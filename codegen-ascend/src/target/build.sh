@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the kernels of this artifact with the vendor's compiler: NAME.cpp -> OUT/NAME.o.
 #
-#   build.sh [OUT]        OUT is the folder of the objects; the folder of this script by default.
+#   build.sh [OUT [NAME...]]   OUT is the folder of the objects, the folder of this script by default;
+#                              the kernels to build, all by default.
 #
 # ASCEND_HOME_PATH   the toolkit; its set_env.sh sets it
 # PRECAST_ASCEND_FORM  `new` (toolkit 8.5 and later) or `legacy`; found out by default
@@ -102,6 +103,11 @@ build() {
 
 shopt -s nullglob
 sources=("$here"/*.cpp)
+if (($# > 1)); then
+  sources=("${@:2}")
+  sources=("${sources[@]/#/$here/}")
+  sources=("${sources[@]/%/.cpp}")
+fi
 jobs=${JOBS:-$(nproc)}
 pids=()
 for source in "${sources[@]}"; do

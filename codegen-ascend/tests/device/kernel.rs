@@ -1,10 +1,14 @@
-//! Kernels of ours: built beside the artifact, loaded, recorded and replayed like operators.
+//! Kernels of ours: compiled, kept, loaded, recorded and replayed like operators.
 
 use crate::support::{N, Sim, arena, loaded_from, options, read, write};
 use artifact::Issue;
 use hal::{Device, DeviceError, Launch};
-use precast_codegen_ascend::kernels::Kernel;
-use std::{fs, path::Path};
+use precast_codegen_ascend::{device::AscendOptions, kernels::Kernel};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// `y = 2 x + 1` for `rows` values.
 const SOURCE: &str = r#"@MARKER@
@@ -56,7 +60,9 @@ fn kernels_are_built_loaded_and_replayed() {
     let root = folder.path().join("artifact");
     let kernels = [kernel("// plain"), kernel(precast_codegen_ascend::device::BATCH_MARKER)];
     kernels.iter().for_each(|k| put(&root, k));
-    let mut device = loaded_from(&root, options()).unwrap();
+    let cache = folder.path().join("cache");
+    let with_cache = || AscendOptions { kernel_cache: Some(cache.clone()), ..options() };
+    let mut device = loaded_from(&root, with_cache()).unwrap();
     let issue = Issue { blocks: 4, ..Issue::default() };
     let mut recording = hal::Recording::begin(&mut device).unwrap();
     for (kernel, args) in kernels.iter().zip([[arena(0), arena(1)], [arena(1), arena(2)]]) {
@@ -74,12 +80,14 @@ fn kernels_are_built_loaded_and_replayed() {
     drop((device, graph));
     assert_eq!(sim.live(), "");
     // The second time nothing is compiled.
-    let built = |p: &Path| fs::metadata(p).unwrap().modified().unwrap();
-    let cache = fs::read_dir(folder.path().join("artifact.kernels")).unwrap();
-    let cache = cache.map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
-    let first = built(&cache);
-    loaded_from(&root, options()).unwrap();
-    assert_eq!(built(&cache), first);
+    let caches = || fs::read_dir(&cache).unwrap().map(|e| e.unwrap().path());
+    let files = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    let built = |p: PathBuf| (fs::metadata(&p).unwrap().modified().unwrap(), p);
+    let all = || caches().flat_map(files).map(built).collect::<BTreeSet<_>>();
+    let first = all();
+    assert!(first.len() >= kernels.len() + 1, "{first:?}");
+    loaded_from(&root, with_cache()).unwrap();
+    assert_eq!(all(), first);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
     cell::Cell,
     ffi::{CString, c_char, c_void},
     io::Write,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 use tensor::{DType, MappedFile};
@@ -146,7 +146,12 @@ impl Sim {
 }
 
 pub(crate) fn options() -> AscendOptions {
-    AscendOptions { library: Some(library()), ..AscendOptions::default() }
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    AscendOptions {
+        library: Some(library()),
+        kernel_cache: Some(cache),
+        ..AscendOptions::default()
+    }
 }
 
 /// Elements of every buffer of these tests.

@@ -1,11 +1,10 @@
 // Runs a kernel of this library on all cores of a launch.
-#pragma once
-
 #include <dlfcn.h>
 #include <ucontext.h>
 
-#include "core.h"
-#include "sync.h"
+#include <cstdio>
+
+#include "run.h"
 
 #define SHIM_EXPORT extern "C" __attribute__((used, visibility("default")))
 
@@ -15,20 +14,20 @@ namespace AscendC::shim {
 constexpr size_t MAX_ARGUMENTS = 64;
 
 template <size_t... I>
-inline void call_with(void* kernel, const uint64_t* args, std::index_sequence<I...>) {
+static void call_with(void* kernel, const uint64_t* args, std::index_sequence<I...>) {
     reinterpret_cast<void (*)(decltype(I + uint64_t(0))...)>(kernel)(args[I]...);
 }
 template <size_t N>
-inline void call_n(void* kernel, const uint64_t* args) {
+static void call_n(void* kernel, const uint64_t* args) {
     call_with(kernel, args, std::make_index_sequence<N>());
 }
 template <size_t... N>
-inline void call(void* kernel, const uint64_t* args, size_t count, std::index_sequence<N...>) {
+static void call(void* kernel, const uint64_t* args, size_t count, std::index_sequence<N...>) {
     using Call = void (*)(void*, const uint64_t*);
     static constexpr Call calls[] = {call_n<N>...};
     calls[count](kernel, args);
 }
-inline void call(void* kernel, const uint64_t* args, size_t count) {
+static void call(void* kernel, const uint64_t* args, size_t count) {
     call(kernel, args, count, std::make_index_sequence<MAX_ARGUMENTS + 1>());
 }
 
@@ -38,7 +37,7 @@ struct Turns {
     struct Turn {
         ucontext_t context;
         std::vector<uint8_t> stack;
-        Core* core = nullptr;
+        Running* core = nullptr;
         bool done = false;
         std::string error;
         bool failed = false;
@@ -74,7 +73,7 @@ struct Turns {
     }
 
     /// The first error, or nothing.
-    std::string run(std::vector<std::unique_ptr<Core>>& cores) {
+    std::string run(std::vector<std::unique_ptr<Running>>& cores) {
         mine() = this;
         launch.yield = [this] { swapcontext(&running->context, &scheduler); };
         for (auto& core : cores) {
@@ -125,7 +124,7 @@ struct Turns {
 
 /// Two cores at one place of global memory of which at least one writes, with no meeting between
 /// them, or nothing. Cores of one block of a mixed kernel meet by flags, which are not followed here.
-inline std::string race(Launch& launch) {
+static std::string race(Launch& launch) {
     auto& all = launch.accesses;
     std::sort(all.begin(), all.end(), [](const GmAccess& a, const GmAccess& b) { return a.start < b.start; });
     const auto block = [&](const GmAccess& a) {
@@ -154,7 +153,7 @@ inline std::string race(Launch& launch) {
     return {};
 }
 
-inline std::string launch(void* kernel, uint32_t blocks, const uint64_t* args, uint32_t count,
+static std::string launch(void* kernel, uint32_t blocks, const uint64_t* args, uint32_t count,
     const ShimExtent* extents, uint32_t extent_count) {
     Launch launch;
     launch.blocks = blocks;
@@ -177,7 +176,7 @@ inline std::string launch(void* kernel, uint32_t blocks, const uint64_t* args, u
     if (!launch.extents.empty()) launch.extents.resize(merged + 1);
 
     auto core_of = [&](CoreKind kind, uint32_t block, uint32_t sub) {
-        auto core = std::make_unique<Core>();
+        auto core = std::make_unique<Running>();
         core->launch = &launch;
         core->kind = kind;
         core->block = block;
@@ -197,7 +196,7 @@ inline std::string launch(void* kernel, uint32_t blocks, const uint64_t* args, u
 
     std::string error;
     if (launch.mixed || cores_meet) {
-        std::vector<std::unique_ptr<Core>> cores;
+        std::vector<std::unique_ptr<Running>> cores;
         for (uint32_t b = 0; b < blocks; ++b) {
             if (launch.mixed || cube) cores.push_back(core_of(CoreKind::Cube, b, 0));
             if (launch.mixed || vector) cores.push_back(core_of(CoreKind::Vector, b, 0));
@@ -235,7 +234,7 @@ inline std::string launch(void* kernel, uint32_t blocks, const uint64_t* args, u
 }  // namespace AscendC::shim
 
 /// Runs `kernel` of this library. 0 when it broke no rule; otherwise `message` tells which.
-SHIM_EXPORT inline int precast_shim_launch(const char* kernel, uint32_t blocks, const uint64_t* argv,
+SHIM_EXPORT int precast_shim_launch(const char* kernel, uint32_t blocks, const uint64_t* argv,
     uint32_t argc, const ShimExtent* extents, uint32_t n_extents, char* message, uint32_t message_bytes) {
     std::string error;
     Dl_info info;

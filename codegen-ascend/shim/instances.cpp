@@ -1,0 +1,3 @@
+// The instructions that are compiled once.
+#define SHIM_INSTANCE template
+#include "instances.h"
