@@ -77,8 +77,8 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
     Ok((name, text))
 }
 
-/// Interprets `before` and `after` on the same random inputs; on a difference finds the rewrite to
-/// blame.
+/// Interprets what `after` must equal and `after` on the same random inputs; on a difference finds
+/// the rewrite to blame.
 fn check(
     precast: &Precast,
     args: &OptArgs,
@@ -86,7 +86,10 @@ fn check(
     [before, after]: [&Module; 2],
     stages: &[Stage],
 ) -> anyhow::Result<()> {
-    let difference = match same_numbers(before, after) {
+    let options_of = |limit| options(precast, args, limit);
+    let all = options_of(usize::MAX);
+    let reference = passes::numeric_reference(before, stages, &all, target, &SEEDS)?;
+    let difference = match same_numbers(&reference, after) {
         Ok(elements) => {
             tracing::info!("{elements} elements agree in {} runs", SEEDS.len());
             return Ok(());
@@ -97,9 +100,9 @@ fn check(
     let culprit = passes::first_wrong_rewrite(
         before,
         stages,
-        &|limit| options(precast, args, limit.min(most)),
+        &|limit| options_of(limit.min(most)),
         target,
-        &|module| same_numbers(before, module).is_ok(),
+        &|module| same_numbers(&reference, module).is_ok(),
     )?;
     match culprit {
         Some(culprit) => bail!("{difference:#}\n{culprit}"),

@@ -64,6 +64,27 @@ fn every_printed_step_can_be_read_again() {
     }
 }
 
+/// Absorbed latent attention rounds elsewhere: its replacement is compared by itself, and what follows
+/// must keep every bit of it, though the choice at the end turns on bits.
+#[test]
+fn numbers_are_checked_around_a_pass_that_rounds_elsewhere() {
+    let text = "func @f(%q: bf16[T,2,4], %r: f32[T,2,2], %c: state bf16[NB,4,6], %k: state bf16[NB,4,2], %t: i32[T,W], %p: i32[T]) {
+  weight %keys : bf16[2,4,6]
+  weight %values : bf16[2,4,6]
+  %attn = expanded_latent_attention %q, %r, %keys, %values, %c, %k, %t, %p {scale = 0.5, out = f32} : f32[T,2,4]
+  %flat = reshape %attn {dims = [T,8]} : f32[T,8]
+  %codes, %scales = quantize_rows %flat : i8[T,8], f32[T,1]
+  %best = argmax %flat : i32[T]
+  return %codes, %scales, %best
+}
+";
+    let file = File::new("absorbed.ir", text);
+    let (ok, out, error) = file.opt("--check-numerics");
+    assert!(ok && out.contains("latent_attention %attn.q_latent"), "{error}");
+    let (ok, _, error) = file.opt("--disable-pass absorb-latent");
+    assert!(!ok && error.contains("`absorb-latent` cannot be disabled"), "{error}");
+}
+
 #[test]
 fn passes_can_be_chosen_left_out_and_drawn() {
     let file = File::new("chosen.ir", LAYER);

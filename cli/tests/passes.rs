@@ -56,11 +56,30 @@ fn a_fusion_that_fires_too_little_fails_the_compile() {
     assert!(error.contains(" times, at least 1000 are required"), "{error}");
 
     let error = text(floor("fuse-qvk=1").stderr);
-    assert!(error.contains("no pass is called so; the passes are canonicalise, "), "{error}");
+    assert!(error.contains("no pass is called so; the passes are absorb-latent, "), "{error}");
 
     let disabled = ["--disable-pass", "fuse-qkv", "--require-match", "fuse-qkv=1"];
     let error = text(compile("qwen3-8b.json", &disabled).stderr);
     assert!(error.contains("fired 0 times") && error.contains("it was disabled"), "{error}");
+}
+
+/// No target computes latent attention as models define it, whatever a bisection leaves out.
+#[test]
+fn latent_attention_is_always_absorbed() {
+    let disabled = compile("deepseek-v3.json", &["--disable-pass", "absorb-latent"]);
+    let error = text(disabled.stderr);
+    assert_eq!(disabled.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("`absorb-latent` cannot be disabled: no target has a kernel"),
+        "{error}"
+    );
+    assert!(error.contains("`expanded_latent_attention`"), "{error}");
+
+    let flags = ["--rewrite-limit", "0", "--explain-passes"];
+    let limited = compile("deepseek-v3.json", &flags);
+    let said = text(limited.stdout);
+    let fired = said.lines().find(|l| l.contains("absorb-latent ")).unwrap();
+    assert!(limited.status.success() && fired.contains("@decode 61, @prefill 61"), "{said}");
 }
 
 #[test]

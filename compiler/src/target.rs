@@ -112,6 +112,18 @@ pub struct LowerError {
     pub remedy: String,
 }
 
+impl LowerError {
+    /// What to do about `op`, which no kernel takes, as far as it depends on no target.
+    pub fn advice(op: &Op) -> &'static str {
+        match op {
+            Op::ExpandedLatentAttention { .. } | Op::SparseExpandedLatentAttention { .. } => {
+                "the pass absorb-latent replaces it if its weights are constant: see --explain-passes"
+            }
+            _ => "choose --dtype bf16 or f32, or enable the pass that removes it",
+        }
+    }
+}
+
 /// The compile side of a device.
 pub trait Target {
     /// What passes may ask.

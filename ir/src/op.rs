@@ -6,8 +6,8 @@ use crate::{
     attr::{RopeSpec, RouteSpec},
     body::Body,
     rules::{
-        check_latent, check_quantized, check_scale, check_sequences, element_count, ensure,
-        grouped, one,
+        check_expanded, check_latent, check_quantized, check_scale, check_selected,
+        check_sequences, element_count, ensure, grouped, one,
     },
     types::{Dim, Storage, TensorType},
 };
@@ -652,9 +652,27 @@ define_ops! {
     /// come last, are none.
     SparseLatentAttention = "sparse_latent_attention"(q_latent, q_rope, latent, rope, table, positions, selected) { scale: f32, out: DType } infer {
         check_latent(q_latent, q_rope, latent, rope, table, positions)?;
-        ensure(selected.dtype == DType::I32 && selected.rank() == 2 && selected.dims[0] == q_latent.dims[0],
-            "selected must be i32[T,S]", selected)?;
+        check_selected(selected, q_latent)?;
         one(q_latent.with_dtype(*out))
+    }
+
+    /// Multi-head latent attention as published (arXiv 2405.04434, eq. 9 to 19), over the memory of
+    /// [`Op::LatentAttention`]: each head has a key `keys[h] latent_j` and a value `values[h] latent_j`
+    /// of its own for each place, expanded by `keys [heads,N,C]` and `values [heads,V,C]`.
+    ///
+    /// Scores are `scale * (q_nope . (keys[h] latent_j) + q_rope . rope_j)` for `q_nope [T,heads,N]` and
+    /// `q_rope [T,heads,R]`, results the mixed values `[T,heads,V]`, in f32 and rounded once to `out`.
+    ExpandedLatentAttention = "expanded_latent_attention"(q_nope, q_rope, keys, values, latent, rope, table, positions) { scale: f32, out: DType } infer {
+        check_expanded(q_nope, q_rope, [keys, values], latent, rope, table, positions)?;
+        one(TensorType::new(*out, [q_nope.dims[0].clone(), q_nope.dims[1].clone(), values.dims[1].clone()]))
+    }
+
+    /// [`Op::ExpandedLatentAttention`] over the places `selected` alone, as
+    /// [`Op::SparseLatentAttention`] has them.
+    SparseExpandedLatentAttention = "sparse_expanded_latent_attention"(q_nope, q_rope, keys, values, latent, rope, table, positions, selected) { scale: f32, out: DType } infer {
+        check_expanded(q_nope, q_rope, [keys, values], latent, rope, table, positions)?;
+        check_selected(selected, q_nope)?;
+        one(TensorType::new(*out, [q_nope.dims[0].clone(), q_nope.dims[1].clone(), values.dims[1].clone()]))
     }
 
     /// The lightning indexer (DeepSeek-V3.2): the `keys` places `j <= positions[t]` with the largest

@@ -145,6 +145,40 @@ pub(crate) fn check_latent(
     ensure(of_rows, "positions must be i32[T]", positions)
 }
 
+/// Queries and what expands the memory for each of their heads.
+pub(crate) fn check_expanded(
+    q_nope: &TensorType,
+    q_rope: &TensorType,
+    [keys, values]: [&TensorType; 2],
+    latent: &TensorType,
+    rope: &TensorType,
+    table: &TensorType,
+    positions: &TensorType,
+) -> Result<(), TypeError> {
+    ensure(q_nope.rank() == 3 && q_nope.dtype.is_float(), "q_nope must be [T,heads,N]", q_nope)?;
+    let of_heads =
+        |w: &TensorType| w.rank() == 3 && w.dtype.is_float() && w.dims[0] == q_nope.dims[1];
+    ensure(
+        of_heads(keys) && keys.dims[1] == q_nope.dims[2],
+        "keys must be float [heads,N,C]",
+        keys,
+    )?;
+    ensure(
+        of_heads(values) && values.dims[2] == keys.dims[2],
+        "values must be float [heads,V,C]",
+        values,
+    )?;
+    let dims = [q_nope.dims[0].clone(), q_nope.dims[1].clone(), keys.dims[2].clone()];
+    let q_latent = TensorType::new(q_rope.dtype, dims);
+    check_latent(&q_latent, q_rope, latent, rope, table, positions)
+}
+
+/// The places that each row of `q` attends to.
+pub(crate) fn check_selected(selected: &TensorType, q: &TensorType) -> Result<(), TypeError> {
+    let of_rows = selected.rank() == 2 && selected.dims[0] == q.dims[0];
+    ensure(of_rows && selected.dtype == DType::I32, "selected must be i32[T,S]", selected)
+}
+
 /// Slots and positions of the rows of `x`.
 pub(crate) fn check_sequences(
     sequences: &TensorType,

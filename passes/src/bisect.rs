@@ -58,7 +58,7 @@ pub fn first_wrong_rewrite<'a>(
     }
     let steps = || stages.iter().flat_map(|s| &s.steps);
     let is_required =
-        |p: &PassReport| steps().any(|s| s.pass.name() == p.pass && s.pass.required());
+        |p: &PassReport| steps().any(|s| s.pass.name() == p.pass && s.pass.required().is_some());
     let last = |report: &Report, required: bool| {
         let fired = |p: &&PassReport| p.fired > 0 && is_required(p) == required;
         let pass = report.passes.iter().rfind(fired)?;

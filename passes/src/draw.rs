@@ -138,8 +138,16 @@ fn reader_limit(func: &Func, reader: NodeId, value: ValueId, bindings: &Bindings
         (Op::LatentAttention { .. } | Op::SparseLatentAttention { .. }, 5) => {
             dim(4, 1)?.checked_mul(dim(2, 1)?)
         }
+        (Op::ExpandedLatentAttention { .. } | Op::SparseExpandedLatentAttention { .. }, 6) => {
+            dim(4, 0)
+        }
+        (Op::ExpandedLatentAttention { .. } | Op::SparseExpandedLatentAttention { .. }, 7) => {
+            dim(6, 1)?.checked_mul(dim(4, 1)?)
+        }
         // The first place is one that every position sees.
-        (Op::SparseLatentAttention { .. }, 6) => Some(1),
+        (Op::SparseLatentAttention { .. }, 6) | (Op::SparseExpandedLatentAttention { .. }, 8) => {
+            Some(1)
+        }
         (Op::SelectKeys { .. }, 3) => dim(2, 0),
         (Op::SelectKeys { .. }, 4) => dim(3, 1)?.checked_mul(dim(2, 1)?),
         (Op::CausalConv {}, 3) | (Op::GatedDelta {}, 6) => dim(0, 0),

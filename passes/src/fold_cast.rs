@@ -76,6 +76,8 @@ fn rounds(op: &mut Op, index: usize) -> Option<&mut DType> {
             | Op::SinkAttention { out, .. }
             | Op::LatentAttention { out, .. }
             | Op::SparseLatentAttention { out, .. }
+            | Op::ExpandedLatentAttention { out, .. }
+            | Op::SparseExpandedLatentAttention { out, .. }
             | Op::SiluMul { out }
             | Op::SwigluClamped { out, .. }
             | Op::SiluMulPairs { out, .. }

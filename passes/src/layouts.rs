@@ -23,8 +23,8 @@ impl Rewrite for AssignLayouts {
         include_str!("layouts.rs")
     }
 
-    fn required(&self) -> bool {
-        true
+    fn required(&self) -> Option<&'static str> {
+        Some("the target's kernels rely on it")
     }
 
     fn apply(

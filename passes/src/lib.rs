@@ -1,6 +1,7 @@
 //! IR to IR: canonicalise, fuse, assign layouts; and the pipelines that say in which order.
 #![forbid(unsafe_code)]
 
+mod absorb_latent;
 mod bisect;
 mod canonicalise;
 mod catalog;
@@ -20,6 +21,7 @@ mod phase;
 mod pipelines;
 mod places;
 mod quantize;
+mod reference;
 mod report;
 mod rewrite;
 mod sources;
@@ -37,6 +39,7 @@ pub use numerics::{NumericError, NumericReport, check_numerics, numeric_distance
 pub use phase::Phase;
 pub use pipelines::{Stage, Step, default_pipeline, names, pipeline_of};
 pub use quantize::Quantize;
+pub use reference::{ReferenceError, numeric_reference};
 pub use report::{PassReport, Report, StepReport, TooFewMatches};
 pub use rewrite::{Context, Decline, NearMiss, Region, Replacement, Rewrite};
 pub use sources::sources;

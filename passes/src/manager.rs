@@ -53,10 +53,12 @@ pub enum BrokenPass {
         known: Vec<&'static str>,
     },
     /// A pass that the target needs was disabled.
-    #[error("`{name}` cannot be disabled: the target's kernels rely on it")]
+    #[error("`{name}` cannot be disabled: {why}")]
     Required {
         /// Pass.
         name: String,
+        /// What needs it.
+        why: &'static str,
     },
     /// Quantisation that no kernel could be asked for.
     #[error("products cannot be quantised so: {what}")]
@@ -169,12 +171,9 @@ pub fn run_func(
 
 fn check_disabled(catalog: &Catalog, disabled: &[String]) -> Result<(), BrokenPass> {
     for name in disabled {
-        match catalog.pass(name) {
-            None => return Err(catalog.unknown(name)),
-            Some(pass) if pass.required() => {
-                return Err(BrokenPass::Required { name: name.clone() });
-            }
-            Some(_) => {}
+        let pass = catalog.pass(name).ok_or_else(|| catalog.unknown(name))?;
+        if let Some(why) = pass.required() {
+            return Err(BrokenPass::Required { name: name.clone(), why });
         }
     }
     Ok(())
@@ -194,12 +193,13 @@ fn run_pass(
     budget: &mut usize,
 ) -> Result<PassReport, BrokenPass> {
     let start = Instant::now();
-    let limit = if pass.required() { usize::MAX } else { *budget };
+    let required = pass.required().is_some();
+    let limit = if required { usize::MAX } else { *budget };
     let outcome = driver::run(pass, func, context, limit).map_err(|e| match e {
         Failure::NoFixpoint { fired } => BrokenPass::NoFixpoint { pass: pass.name(), fired },
         Failure::Body(errors) => BrokenPass::Invalid { pass: pass.name(), errors },
     })?;
-    if !pass.required() {
+    if !required {
         *budget -= outcome.fired;
     }
     if outcome.fired > 0 {

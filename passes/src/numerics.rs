@@ -87,7 +87,7 @@ pub fn check_numerics(
 }
 
 /// How far the results of `after` are from those of `before`, on inputs as in [`check_numerics`]:
-/// the largest `|found - expected| / |expected|` of any result that is not zero, in Euclidean norms.
+/// the largest `|found - expected| / |expected|` of any result, in Euclidean norms.
 ///
 /// # Errors
 /// [`NumericError`] when a function cannot be interpreted or they are not called alike.
@@ -101,15 +101,22 @@ pub fn numeric_distance(
     for &seed in seeds {
         let (expected, found) = both(before, after, seed, bindings)?;
         for (a, b) in expected.iter().zip(&found) {
-            let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>();
-            let size = norm(&mut a.data().iter().copied());
-            let distance = norm(&mut a.data().iter().zip(b.data()).map(|(a, b)| a - b));
-            if size > 0.0 {
-                largest = largest.max((distance / size).sqrt());
-            }
+            largest = largest.max(distance(a, b));
         }
     }
     Ok(largest)
+}
+
+/// `|found - expected| / |expected|`; elements that are equal, or no numbers in both, are not apart.
+pub(crate) fn distance(expected: &Tensor, found: &Tensor) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>();
+    let pairs = || expected.data().iter().zip(found.data());
+    let differ = |(a, b): &(&f64, &f64)| a != b && !(a.is_nan() && b.is_nan());
+    let off = norm(&mut pairs().filter(differ).map(|(a, b)| a - b));
+    match off {
+        0.0 => 0.0,
+        off => (off / norm(&mut expected.data().iter().copied())).sqrt(),
+    }
 }
 
 /// The results of both functions on the inputs of `seed`.
@@ -124,15 +131,31 @@ fn both(
         return Err(NumericError::Signature { before: signature, after: other });
     }
     let inputs = draw::draw_inputs(before, bindings, seed)?;
-    let run = |func: &Func| {
-        let weights = draw::weights(func, bindings, seed)?;
-        let find = |name: &str| {
-            let found = weights.iter().find(|(n, _)| n == name);
-            found.map(|(_, t)| t.clone()).expect("every weight of the function is drawn")
-        };
-        interp::run(func, &inputs, &find, bindings)
-    };
+    let run = |func: &Func| run(func, &inputs, seed, bindings);
     Ok((run(before)?, run(after)?))
+}
+
+/// The results of `func` on the inputs of `seed`.
+pub(crate) fn results(
+    func: &Func,
+    seed: u64,
+    bindings: &Bindings,
+) -> Result<Vec<Tensor>, NumericError> {
+    Ok(run(func, &draw::draw_inputs(func, bindings, seed)?, seed, bindings)?)
+}
+
+fn run(
+    func: &Func,
+    inputs: &[Tensor],
+    seed: u64,
+    bindings: &Bindings,
+) -> Result<Vec<Tensor>, InterpError> {
+    let weights = draw::weights(func, bindings, seed)?;
+    let find = |name: &str| {
+        let found = weights.iter().find(|(n, _)| n == name);
+        found.map(|(_, t)| t.clone()).expect("every weight of the function is drawn")
+    };
+    interp::run(func, inputs, &find, bindings)
 }
 
 fn signature(func: &Func, bindings: &Bindings) -> String {

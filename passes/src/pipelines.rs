@@ -2,6 +2,7 @@
 
 use crate::{
     BrokenPass, Catalog, Phase,
+    absorb_latent::AbsorbLatent,
     canonicalise::Canonicalise,
     dead::RemoveDead,
     duplicates::MergeDuplicates,
@@ -55,6 +56,7 @@ fn step(pass: impl Rewrite + 'static, why: &'static str) -> Step {
 /// The pipeline of the built-in passes, from a model definition to [`Phase::LaidOut`].
 pub fn default_pipeline() -> Vec<Stage> {
     let imported = vec![
+        step(AbsorbLatent, "first, so that all others see the one form that is computed"),
         step(Canonicalise, "patterns are written for the canonical form only"),
         step(MergeDuplicates, "guards on reader counts need each value computed once"),
         step(RemoveDead, "a dead reader would make a guard decline"),

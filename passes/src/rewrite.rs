@@ -102,9 +102,16 @@ pub trait Rewrite: Send + Sync {
     /// Kebab-case verb; the name used by pipelines, dumps and tests.
     fn name(&self) -> &'static str;
 
-    /// Whether the target cannot do without it: it is then never limited nor disabled.
-    fn required(&self) -> bool {
-        false
+    /// Why the target cannot do without it, if so: it is then never limited nor disabled.
+    fn required(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// How far what it puts in the place of a value may be from that value, as
+    /// [`numeric_distance`](crate::numeric_distance) measures, for a pass that computes the same with
+    /// other roundings. 0 for one that keeps every bit.
+    fn distance(&self) -> f64 {
+        0.0
     }
 
     /// Whether it also rewrites the bodies of composites of `kind`, which a target runs op by op.

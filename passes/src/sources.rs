@@ -7,6 +7,7 @@ macro_rules! files {
 /// Every source file with a say in what passes do: path under `passes/src` and content.
 pub fn sources() -> &'static [(&'static str, &'static str)] {
     files![
+        "absorb_latent.rs",
         "canonicalise.rs",
         "catalog.rs",
         "constants.rs",
@@ -53,6 +54,7 @@ mod tests {
         "lib.rs",
         "sources.rs",
         "numerics.rs",
+        "reference.rs",
         "draw.rs",
         "bisect.rs",
         "filetest.rs",

@@ -78,7 +78,15 @@ fn only_known_and_optional_passes_can_be_disabled() {
     let unknown = disable("fuse-everything");
     assert!(matches!(&unknown, BrokenPass::Unknown { name, .. } if name == "fuse-everything"));
     assert!(unknown.to_string().contains("fuse-qkv"), "the message lists the passes: {unknown}");
-    assert_eq!(disable("assign-layouts"), BrokenPass::Required { name: "assign-layouts".into() });
+    for (name, why) in [
+        ("assign-layouts", "the target's kernels rely on it"),
+        ("absorb-latent", "no target has a kernel for `expanded_latent_attention`"),
+    ] {
+        let required = disable(name);
+        assert!(matches!(&required, BrokenPass::Required { name: n, .. } if n == name));
+        let text = required.to_string();
+        assert!(text.starts_with(&format!("`{name}` cannot be disabled: {why}")), "{text}");
+    }
 }
 
 #[test]

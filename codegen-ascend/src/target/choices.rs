@@ -208,7 +208,7 @@ fn remedy(op: &Op, refused: &[String]) -> String {
             "compile with --quantize-group channel, or from a checkpoint with a scale for each output"
         }
         Op::Fused { .. } => "its ops are computed one by one",
-        _ => "choose --dtype bf16 or f32, or enable the pass that removes it",
+        op => LowerError::advice(op),
     };
     match refused {
         [] => advice.to_owned(),

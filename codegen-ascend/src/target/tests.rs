@@ -220,6 +220,20 @@ fn what_cannot_be_computed_is_refused_with_a_remedy() {
     let text = error.to_string();
     assert!(text.contains("ascend910_93") && text.contains("all_gather"), "{text}");
     assert!(text.contains("tensor parallelism 1"), "{text}");
+    let expanded = Op::ExpandedLatentAttention { scale: 0.125, out: DType::BF16 };
+    let operands = [
+        "bf16[4,2,16]",
+        "bf16[4,2,8]",
+        "bf16[2,16,32]",
+        "bf16[2,16,32]",
+        "state bf16[9,128,32]",
+        "state bf16[9,128,8]",
+        "i32[4,8]",
+        "i32[4]",
+    ];
+    let text = lower(&expanded, &operands).unwrap_err().to_string();
+    assert!(text.contains("no kernel for `expanded_latent_attention`"), "{text}");
+    assert!(text.contains("the pass absorb-latent replaces it"), "{text}");
     let copy = lower(&Op::AllReduce { group: "tp".into() }, &["f32[3,64]"]).unwrap();
     assert_eq!(kernels(&copy), ["memcpy"]);
 }

@@ -84,7 +84,7 @@ impl Target for CpuTarget {
                 target: "cpu".into(),
                 op: op.mnemonic(),
                 operands: types.join(", "),
-                remedy: "choose --dtype bf16 or f32, or enable the pass that removes it".into(),
+                remedy: LowerError::advice(op).into(),
             }
         })
     }

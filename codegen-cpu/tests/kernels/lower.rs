@@ -53,6 +53,34 @@ fn kernel(op: Op, operands: &[TensorType]) -> String {
     call.kernel.clone()
 }
 
+/// The form that a model is defined in is not the one that is computed.
+#[test]
+fn expanded_latent_attention_is_the_work_of_a_pass() {
+    let weight = tensor(F32, [2, 4, 6]);
+    let mut types = vec![tensor(F32, [3, 2, 4]), tensor(F32, [3, 2, 2]), weight.clone(), weight];
+    types.extend([state(F32, [5, 4, 6]), state(F32, [5, 4, 2]), tensor(I32, [3, 2])]);
+    types.push(tensor(I32, [3]));
+    for sparse in [false, true] {
+        let (scale, out) = (0.5, F32);
+        let (op, name) = match sparse {
+            false => (Op::ExpandedLatentAttention { scale, out }, "`expanded_latent_attention`"),
+            true => {
+                types.push(tensor(I32, [3, 2]));
+                let op = Op::SparseExpandedLatentAttention { scale, out };
+                (op, "`sparse_expanded_latent_attention`")
+            }
+        };
+        let results = op.infer(&types.iter().collect::<Vec<_>>()).unwrap();
+        let dense = |types: &[TensorType]| -> Vec<Operand> {
+            types.iter().cloned().map(Operand::dense).collect()
+        };
+        let error = CpuTarget.lower(&op, &dense(&types), &dense(&results)).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(name), "{text}");
+        assert!(text.contains("the pass absorb-latent replaces it"), "{text}");
+    }
+}
+
 #[test]
 fn norms_products_and_writes() {
     let norm = Op::LayerNorm { eps: 1e-6, out: BF16 };

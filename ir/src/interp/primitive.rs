@@ -115,6 +115,10 @@ fn single(op: &Op, args: &[&Tensor], dims: &[usize]) -> Result<Vec<f64>, Failure
         Op::LatentAttention { scale, .. } | Op::SparseLatentAttention { scale, .. } => {
             latent::attention(args, f64::from(*scale))?
         }
+        Op::ExpandedLatentAttention { scale, .. }
+        | Op::SparseExpandedLatentAttention { scale, .. } => {
+            latent::expanded_attention(args, f64::from(*scale))?
+        }
         Op::SelectKeys { keys, scale } => {
             latent::select_keys(args, *keys as usize, f64::from(*scale))?
         }

@@ -1,11 +1,12 @@
-//! Multi-head latent attention (arXiv 2405.04434), in the absorbed form for prompts and decoding
-//! alike: queries are mapped into the space of the compressed vectors, results out of it.
+//! Multi-head latent attention as published (arXiv 2405.04434): each head expands the compressed
+//! vectors to keys and values of its own. What is computed is the absorbed form, which the pass
+//! `absorb-latent` makes of it.
 //!
 //! A checkpoint pairs neighbouring channels for rotation. The published code puts the first of each
 //! pair before the second ones and rotates halves; here the weights are put in that order, which is
 //! done when compiling. Scores do not depend on it, as queries and keys agree.
 
-use super::{Builder, Place, Precision, linear::Rows, norm::Norm, step::Step};
+use super::{Builder, Place, linear::Rows, norm::Norm, step::Step};
 use crate::config::{Indexer, LatentAttention, Linear};
 use ir::{DType, Dim, Op, ValueId, op::Dims};
 
@@ -18,28 +19,25 @@ impl Builder<'_> {
         x: ValueId,
         step: &mut Step,
     ) -> ValueId {
-        let Precision { weights, .. } = self.options.precision;
         let query = self.compressed_query(place, a, x);
         let (q_nope, q_rope) = self.latent_query(place, a, query, step);
         self.write_latent(place, a, x, step);
-        let (key_weight, value_weight) = self.latent_weights(place, a);
-        let absorb = Op::HeadMatmul { out: self.options.precision.activations };
-        let q_latent = self.op(absorb, &[q_nope, key_weight], &place.name("q_latent"));
+        let (keys, values) = self.latent_weights(place, a);
 
         let (latent, rope_key) =
             (*step.states.of("latent", place), *step.states.of("rope_key", place));
-        let mut args = vec![q_latent, q_rope, latent, rope_key, step.paged.table, step.positions];
+        let mut args = vec![q_nope, q_rope, keys, values, latent, rope_key];
+        args.extend([step.paged.table, step.positions]);
+        let prefix = place.stored("self_attn.o_proj");
+        let (scale, out) = (a.scale, self.input_type(&prefix));
         let op = match &a.indexer {
-            None => Op::LatentAttention { scale: a.scale, out: weights },
+            None => Op::ExpandedLatentAttention { scale, out },
             Some(indexer) => {
                 args.push(self.selected(place, a, indexer, query, x, step));
-                Op::SparseLatentAttention { scale: a.scale, out: weights }
+                Op::SparseExpandedLatentAttention { scale, out }
             }
         };
-        let mixed = self.op(op, &args, &place.name("attn"));
-        let prefix = place.stored("self_attn.o_proj");
-        let expand = Op::HeadMatmul { out: self.input_type(&prefix) };
-        let o = self.op(expand, &[mixed, value_weight], &place.name("attn_value"));
+        let o = self.op(op, &args, &place.name("attn"));
         let width = a.heads * a.value_dim;
         let o = self.reshape(o, &[width], &place.name("attn_flat"));
         let linear = Linear { outputs: self.config.hidden, inputs: width, bias: false };
@@ -118,8 +116,8 @@ impl Builder<'_> {
         *state = self.op(Op::PagedWrite {}, &[*state, x, step.paged.slots], &place.name(kind));
     }
 
-    /// What maps a query without position to the space of compressed vectors, `[heads,latent,
-    /// nope_dim]`, and a mixed compressed vector to values, `[heads,value_dim,latent]`.
+    /// What expands a compressed vector to the keys, `[heads,nope_dim,latent]`, and to the values of
+    /// each head, `[heads,value_dim,latent]`.
     fn latent_weights(&mut self, place: &Place, a: &LatentAttention) -> (ValueId, ValueId) {
         let name = |part: &str| place.name(&format!("kv_b.{part}"));
         let both = self.matrix(&place.stored("self_attn.kv_b_proj"));
@@ -128,7 +126,6 @@ impl Builder<'_> {
         let both = self.op(heads, &[both], &name("heads"));
         let keys = Op::Slice { axis: 1, start: 0, len: a.nope_dim };
         let keys = self.op(keys, &[both], &name("keys"));
-        let keys = self.op(Op::Transpose {}, &[keys], &name("keys_transposed"));
         let values = Op::Slice { axis: 1, start: a.nope_dim, len: a.value_dim };
         (keys, self.op(values, &[both], &name("values")))
     }

@@ -61,12 +61,15 @@ pub(super) fn random_func(picks: &[Pick], forms: Forms) -> Func {
                     }
                 }
                 form if form == steps::FORMS => values.extend(recurrent.layer(&mut func, x)),
-                _ => values.extend(paged.latent_attention(&mut func, x, out, true)),
+                _ => {
+                    let forms = [true, b % 2 == 0];
+                    values.extend(paged.latent_attention(&mut func, x, out, forms));
+                }
             }
             continue;
         }
         if form == 18 {
-            values.extend(paged.latent_attention(&mut func, x, out, false));
+            values.extend(paged.latent_attention(&mut func, x, out, [false, b % 2 == 0]));
             continue;
         }
         if form == 19 {

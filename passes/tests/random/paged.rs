@@ -76,13 +76,13 @@ impl Paged {
     }
 
     /// Latent attention of the rows `x`, its queries rounded to `out`; to the places alone that an
-    /// indexer chooses if `sparse`.
+    /// indexer chooses if `sparse`, with keys and values of each head if `expanded`.
     pub(super) fn latent_attention(
         &mut self,
         func: &mut Func,
         x: ValueId,
         out: DType,
-        sparse: bool,
+        [sparse, expanded]: [bool; 2],
     ) -> Option<ValueId> {
         if func.values[x].ty.rank() != 2 {
             return None;
@@ -91,7 +91,11 @@ impl Paged {
         let mut weight = |name: &str, dims: &str| func.weight(&format!("{name}.{n}"), f32s(dims));
         let norms = [weight("norm.q", "[4]"), weight("norm.kv", "[6]")];
         let down = [weight("q_a", &format!("[4,{n}]")), weight("kv_a", &format!("[8,{n}]"))];
-        let (up, absorb) = (weight("q_b", "[12,4]"), weight("uk", "[2,6,4]"));
+        let up = weight("q_b", "[12,4]");
+        let maps = match expanded {
+            true => vec![weight("k_b", "[2,4,6]"), weight("v_b", "[2,3,6]")],
+            false => vec![weight("uk", "[2,6,4]")],
+        };
         let matmul = Op::Matmul { out: DType::F32 };
         let norm = Op::RmsNorm { eps: 1e-6, out: DType::F32 };
         let part = |start, len| Op::Slice { axis: 1, start, len };
@@ -106,7 +110,10 @@ impl Paged {
         let q = op(func, matmul.clone(), &[q, up])?;
         let [nope, turned] = [part(0, 8), part(8, 4)].map(|p| op(func, p, &[q]));
         let nope = op(func, heads(2, 4), &[nope?])?;
-        let latent_query = op(func, Op::HeadMatmul { out: DType::F32 }, &[nope, absorb])?;
+        let nope = match expanded {
+            true => nope,
+            false => op(func, Op::HeadMatmul { out: DType::F32 }, &[nope, maps[0]])?,
+        };
         let turned = op(func, heads(2, 2), &[turned?])?;
         let turned = op(func, rotary.clone(), &[turned, rope])?;
         let kv = op(func, matmul, &[x, down[1]])?;
@@ -120,8 +127,9 @@ impl Paged {
             *state = op(func, Op::PagedWrite {}, &[*state, row, self.slots])?;
         }
         let [latent, rope_key] = self.states;
-        let mut args = vec![latent_query, turned, latent, rope_key, self.table, self.positions];
-        let mut attention = Op::LatentAttention { scale: 0.5, out: DType::F32 };
+        let mut args = vec![nope, turned];
+        args.extend(maps.iter().filter(|_| expanded));
+        args.extend([latent, rope_key, self.table, self.positions]);
         if sparse {
             let scores = func.weight(&format!("scores.{n}"), f32s(&format!("[2,{n}]")));
             let scores = op(func, Op::Matmul { out: DType::F32 }, &[x, scores])?;
@@ -129,9 +137,15 @@ impl Paged {
             let select = Op::SelectKeys { keys: 3, scale: 0.5 };
             let of = [turned, scores, self.index, self.table, self.positions];
             args.push(op(func, select, &of)?);
-            attention = Op::SparseLatentAttention { scale: 0.5, out: DType::F32 };
         }
+        let (scale, out) = (0.5, DType::F32);
+        let (attention, dims) = match [sparse, expanded] {
+            [false, false] => (Op::LatentAttention { scale, out }, "[T,12]"),
+            [true, false] => (Op::SparseLatentAttention { scale, out }, "[T,12]"),
+            [false, true] => (Op::ExpandedLatentAttention { scale, out }, "[T,6]"),
+            [true, true] => (Op::SparseExpandedLatentAttention { scale, out }, "[T,6]"),
+        };
         let mixed = op(func, attention, &args)?;
-        op(func, Op::Reshape { dims: "[T,12]".parse().expect("dims") }, &[mixed])
+        op(func, Op::Reshape { dims: dims.parse().expect("dims") }, &[mixed])
     }
 }
