@@ -27,7 +27,8 @@ fuzz_target!(|data: &[u8]| {
             continue;
         }
         // The one pass that rounds elsewhere; its file tests say how far.
-        let (mut absorbed, stages) = (func.clone(), pipeline_of(&["absorb-latent"]).expect("a pass"));
+        let (mut absorbed, stages) =
+            (func.clone(), pipeline_of(&["absorb-latent"]).expect("a pass"));
         run_func(&mut absorbed, &stages, &mut Options::default(), &target).expect("it ran before");
         match check_numerics(&absorbed, &after, &[1], &sample_bindings(func)) {
             Ok(_) | Err(NumericError::Interp(_)) => {}

@@ -42,32 +42,33 @@ impl Rewrite for AbsorbLatent {
         root: NodeId,
         _: &Context<'_>,
     ) -> Result<Replacement, Decline> {
-        let node = func.nodes[root].clone();
-        let &[q_nope, q_rope, keys, values, ref memory @ ..] = &node.args[..] else {
-            return Err(Decline::NoMatch);
-        };
-        let ty = |value: ValueId| func.values[value].ty.dtype;
-        let (queries, mixed) = (ty(q_rope), ty(values));
-        let (attention, out) = match node.op {
-            Op::ExpandedLatentAttention { scale, out } => {
-                (Op::LatentAttention { scale, out: mixed }, out)
-            }
-            Op::SparseExpandedLatentAttention { scale, out } => {
-                (Op::SparseLatentAttention { scale, out: mixed }, out)
-            }
+        let node = &func.nodes[root];
+        let (scale, out, sparse) = match node.op {
+            Op::ExpandedLatentAttention { scale, out } => (scale, out, false),
+            Op::SparseExpandedLatentAttention { scale, out } => (scale, out, true),
             _ => return Err(Decline::NoMatch),
+        };
+        let (args, result) = (node.args.clone(), node.outs[0]);
+        let &[q_nope, q_rope, keys, values, ref memory @ ..] = &args[..] else {
+            return Err(Decline::NoMatch);
         };
         guard(
             func.is_const(keys) && func.is_const(values),
             "weight-not-constant",
             "a weight is computed at run time, so it is not transposed ahead",
         )?;
+        let ty = |value: ValueId| func.values[value].ty.dtype;
+        let (queries, mixed) = (ty(q_rope), ty(values));
         let wide = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
         let why =
             "queries or weights have 8 bits or less, which absorbed vectors would be rounded to";
         guard(wide(queries) && wide(mixed), "other-type", why)?;
 
-        let name = func.values[node.outs[0]].name.clone();
+        let attention = match sparse {
+            true => Op::SparseLatentAttention { scale, out: mixed },
+            false => Op::LatentAttention { scale, out: mixed },
+        };
+        let name = func.values[result].name.clone();
         let transposed = format!("{}_transposed", func.values[keys].name);
         let mut new = NewNodes::new(func);
         let mut op =
@@ -77,8 +78,8 @@ impl Rewrite for AbsorbLatent {
         let q_latent = op(absorb, &[q_nope, keys], &format!("{name}.q_latent"))?;
         let args = [&[q_latent, q_rope], memory].concat();
         let mixed = op(attention, &args, &format!("{name}.mixed"))?;
-        let result = op(Op::HeadMatmul { out }, &[mixed, values], "")?;
+        let value = op(Op::HeadMatmul { out }, &[mixed, values], "")?;
         let nodes = new.nodes;
-        Ok(Replacement { nodes, ..Replacement::value(node.outs[0], result) })
+        Ok(Replacement { nodes, ..Replacement::value(result, value) })
     }
 }

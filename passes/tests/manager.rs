@@ -89,6 +89,22 @@ fn only_known_and_optional_passes_can_be_disabled() {
     }
 }
 
+/// No bisection leaves a target with ops that it has no kernels for.
+#[test]
+fn required_passes_run_whatever_the_limit() {
+    let source = "func @f(%q: f32[T,2,4], %r: f32[T,2,2], %c: state f32[NB,4,6], %k: state f32[NB,4,2], %t: i32[T,W], %p: i32[T]) {
+  weight %w : f32[2,4,6]
+  %y = expanded_latent_attention %q, %r, %w, %w, %c, %k, %t, %p {scale = 1, out = f32} : f32[T,2,4]
+  return %y
+}
+";
+    let mut module = text::parse("test.ir", source).unwrap();
+    let stages = pipeline_of(&["absorb-latent"]).unwrap();
+    let mut options = Options { rewrite_limit: 0, ..Options::default() };
+    let report = run(&mut module, &stages, &mut options, &TargetInfo::everything()).unwrap();
+    assert_eq!(report.fired("absorb-latent"), 1);
+}
+
 #[test]
 fn each_pass_is_dumped_with_its_index() {
     let (mut module, target) = (module(), TargetInfo::everything());
