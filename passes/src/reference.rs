@@ -88,7 +88,7 @@ fn compare(
         let (old, new) = results.split_at(pairs.len());
         for ((&pair, old), new) in pairs.iter().zip(old).zip(new) {
             let (found, most) = (numerics::distance(old, new), pass.distance());
-            if !(found <= most) {
+            if found > most || found.is_nan() {
                 let (func, name) = (func.name.clone(), func.values[pair].name.clone());
                 let pass = pass.name();
                 return Err(ReferenceError::Far { pass, func, name, seed, found, most });
