@@ -36,10 +36,10 @@ pub(crate) unsafe fn exp<S: Simd>(x: S::V) -> S::V {
     }
 }
 
-/// The first five coefficients of `2^r` after 1, on `|r| <= 1/2`.
+/// `2^r` on `|r| <= 1/2`, from the fifth power down.
 #[allow(clippy::approx_constant, reason = "fitted to the interval: near ln 2, and not ln 2")]
-const POWERS_OF_TWO: [f32; 5] =
-    [0.693_147, 0.240_222_42, 0.055_507_336, 9.671_513e-3, 1.326_472_7e-3];
+const POWER_OF_TWO: [f32; 6] =
+    [1.326_472_7e-3, 9.671_513e-3, 0.055_507_336, 0.240_222_42, 0.693_147, 1.0];
 
 /// `2^x` for `x` up to 127 with a relative error below 3e-7, for what is rounded to bf16 afterwards. 1 at
 /// zero; zero below -150 and where `x` is NaN.
@@ -53,10 +53,9 @@ pub(crate) unsafe fn exp2_short<S: Simd>(x: S::V) -> S::V {
         let x = S::max(x, S::splat(-200.0));
         let n = S::round(x);
         let r = S::sub(x, n);
-        let [first, middle @ .., last] = POWERS_OF_TWO;
-        let mut p = S::splat(last);
-        for c in middle.into_iter().rev().chain([first, 1.0]) {
-            p = S::mul_add(p, r, S::splat(c));
+        let mut p = S::splat(POWER_OF_TWO[0]);
+        for c in &POWER_OF_TWO[1..] {
+            p = S::mul_add(p, r, S::splat(*c));
         }
         S::scale(p, n)
     }

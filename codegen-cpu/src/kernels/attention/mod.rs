@@ -12,21 +12,24 @@
 //! head after two vectors at a time meets weights that are not rounded.
 
 mod sinks;
+mod soften;
 mod tile;
 
 pub(crate) use sinks::SinkAttention;
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
-use super::exp::{exp, exp2_short};
 use super::kv::{BLOCK_TOKENS, Kv};
 use super::simd::{LANES, Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
 use half::bf16;
 use sinks::Sinks;
-use std::{f32::consts::LOG2_E, ops::Range};
-use tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, most_queries, pairs};
+use soften::Softmax;
+use std::ops::Range;
+use tile::{
+    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, MOST_QUERIES, Scores, Values, most_queries, pairs,
+};
 
 /// What a row costs beside its context, in tokens.
 const ROW_COST_TOKENS: usize = 32;
@@ -300,6 +303,15 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 (*maxima.add(i), *totals.add(i)) = self.sinks.softmax(h);
             }
 
+            let softmax = Softmax {
+                scores,
+                rounded,
+                scale: if pairs { scale } else { 1.0 },
+                maxima,
+                totals,
+                sums,
+                stride,
+            };
             let all = row..row + rows;
             let longest = all.clone().map(|r| self.span(r).end).max().unwrap_or(0);
             let begin = self.begin(item);
@@ -322,7 +334,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 for (first, tile) in tiles::<S>(queries) {
                     Scores {
                         blocks: &keys[block..end],
-                        ahead: if first == 0 { &ahead.keys[block..end] } else { &keys[block..end] },
+                        ahead: (first == 0).then_some(&ahead.keys[block..end]),
                         q: q.add(first * stride),
                         stride,
                         groups: d / self.kv.group,
@@ -331,35 +343,23 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     .compute::<S>(tile);
                 }
 
-                // The tokens that all rows see.
-                let mut shared = (0, CHUNK_TOKENS);
-                for i in 0..queries {
-                    let part = self.part(row + i / self.group, start);
-                    shared = (shared.0.max(part.0), shared.1.min(part.1));
-                    if part.0 < part.1 {
-                        let (maximum, total) = (maxima.add(i), totals.add(i));
-                        let scores = scores.add(i * CHUNK_TOKENS);
-                        let rounded = rounded.add(i * CHUNK_TOKENS);
-                        let factor = match pairs {
-                            true => soften_pairs::<S>(scores, scale, rounded, part, maximum, total),
-                            false => soften::<S>(scores, part, maximum, total),
-                        };
-                        if factor != 1.0 {
-                            for j in (0..d).step_by(LANES) {
-                                let sum = sums.add(i * stride + j);
-                                S::store(sum, S::mul(S::load(sum), S::splat(factor)));
-                            }
-                        }
-                    }
+                let mut parts = [(0, 0); ITEM_TILES * MOST_QUERIES];
+                let parts = &mut parts[..rows];
+                for (part, row) in parts.iter_mut().zip(all.clone()) {
+                    *part = self.part(row, start);
                 }
+                softmax.chunk::<S, T>(self.group, parts);
 
-                // Whole pairs.
-                shared = (shared.0.next_multiple_of(2), shared.1 / 2 * 2);
+                // Whole pairs of the tokens that all rows see.
+                let shared = parts.iter().fold((0, CHUNK_TOKENS), |shared, part| {
+                    (shared.0.max(part.0), shared.1.min(part.1))
+                });
+                let shared = (shared.0.next_multiple_of(2), shared.1 / 2 * 2);
 
                 let accumulate = |first: usize, count: usize, tokens: (usize, usize)| {
                     Values {
                         blocks: &values,
-                        ahead: if first == 0 { &ahead.values } else { &values },
+                        ahead: (first == 0).then_some(&ahead.values),
                         tokens,
                         d,
                         weights: scores.add(first * CHUNK_TOKENS).cast_const(),
@@ -378,16 +378,15 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 };
                 // Each row's tokens in order, those of all rows in one go.
                 let any_shared = shared.0 < shared.1;
-                for r in 0..rows {
-                    let (from, to) = self.part(row + r, start);
+                for (r, &(from, to)) in parts.iter().enumerate() {
                     accumulate_row(r, (from, if any_shared { shared.0 } else { to }));
                 }
                 if any_shared {
                     for (first, tile) in tiles::<S>(queries) {
                         accumulate(first, tile, shared);
                     }
-                    for r in 0..rows {
-                        accumulate_row(r, (shared.1, self.part(row + r, start).1));
+                    for (r, &(_, to)) in parts.iter().enumerate() {
+                        accumulate_row(r, (shared.1, to));
                     }
                 }
             }
@@ -413,92 +412,4 @@ fn tiles<S: Simd>(queries: usize) -> impl Iterator<Item = (usize, usize)> {
         let (from, to) = (i * queries / count, (i + 1) * queries / count);
         (from, to - from)
     })
-}
-
-/// One step of the running softmax: turns the scores of `tokens`, of which there is one, into
-/// weights under the new maximum, updates maximum and total, and returns the factor that what was
-/// summed before must be multiplied with.
-///
-/// # Safety
-/// As [`Simd`]; `scores` is valid for [`CHUNK_TOKENS`] elements.
-#[inline(always)]
-unsafe fn soften<S: Simd>(
-    scores: *mut f32,
-    tokens: (usize, usize),
-    maximum: *mut f32,
-    total: *mut f32,
-) -> f32 {
-    // SAFETY: as the caller's.
-    unsafe {
-        let (from, to, most) = most::<S>(scores, tokens);
-        let before = *maximum;
-        let now = most.max(before);
-        let mut sum = S::splat(0.0);
-        for i in (from..to).step_by(LANES) {
-            let weight = exp::<S>(S::sub(S::load(scores.add(i)), S::splat(now)));
-            S::store(scores.add(i), weight);
-            sum = S::add(sum, weight);
-        }
-        let factor = S::lanes(exp::<S>(S::splat(before - now)))[0];
-        *maximum = now;
-        *total = *total * factor + S::sum(sum);
-        factor
-    }
-}
-
-/// As [`soften`] for scores that `scale` was not yet applied to, with the weights also rounded at
-/// `rounded`. The maximum is that of the scaled scores.
-///
-/// # Safety
-/// As for [`soften`]; `rounded` is valid for [`CHUNK_TOKENS`] elements.
-#[inline(always)]
-unsafe fn soften_pairs<S: Simd>(
-    scores: *mut f32,
-    scale: f32,
-    rounded: *mut bf16,
-    tokens: (usize, usize),
-    maximum: *mut f32,
-    total: *mut f32,
-) -> f32 {
-    // SAFETY: as the caller's.
-    unsafe {
-        let (from, to, most) = most::<S>(scores, tokens);
-        let before = *maximum;
-        let now = (most * scale).max(before);
-        let (by, less) = (S::splat(scale * LOG2_E), S::splat(-now * LOG2_E));
-        let mut sum = S::splat(0.0);
-        for i in (from..to).step_by(LANES) {
-            let weight = exp2_short::<S>(S::mul_add(S::load(scores.add(i)), by, less));
-            S::store(scores.add(i), weight);
-            S::store_bf16_normal(rounded.add(i), weight);
-            sum = S::add(sum, weight);
-        }
-        let mut factor = 1.0;
-        if now != before {
-            factor = S::lanes(exp2_short::<S>(S::splat((before - now) * LOG2_E)))[0];
-        }
-        *maximum = now;
-        *total = *total * factor + S::sum(sum);
-        factor
-    }
-}
-
-/// The vectors that hold the scores of `tokens`, with nothing seen beside these, and the largest score.
-///
-/// # Safety
-/// As for [`soften`].
-#[inline(always)]
-unsafe fn most<S: Simd>(scores: *mut f32, tokens: (usize, usize)) -> (usize, usize, f32) {
-    // SAFETY: as the caller's.
-    unsafe {
-        let (from, to) = (tokens.0 / LANES * LANES, tokens.1.next_multiple_of(LANES));
-        for i in (from..tokens.0).chain(tokens.1..to) {
-            *scores.add(i) = f32::NEG_INFINITY;
-        }
-        let mut most = S::load(scores.add(from));
-        for i in (from + LANES..to).step_by(LANES) {
-            most = S::max(most, S::load(scores.add(i)));
-        }
-        (from, to, S::largest(most))
-    }
 }

@@ -12,7 +12,7 @@ pub(super) const CHUNK_TOKENS: usize = 128;
 pub(super) const CHUNK_BLOCKS: usize = CHUNK_TOKENS / BLOCK_TOKENS;
 const LINE_BYTES: usize = 64;
 /// The most query heads of a tile, on machines with registers for them.
-const MOST_QUERIES: usize = 7;
+pub(super) const MOST_QUERIES: usize = 7;
 
 /// Element types of keys and values.
 pub(crate) trait KvElement: Element {
@@ -48,8 +48,8 @@ pub(super) const fn most_queries<S: Simd>() -> usize {
 pub(super) struct Scores<'a, T> {
     /// Keys of each block.
     pub(super) blocks: &'a [*const T],
-    /// What to ask for meanwhile: the keys of each block of the next chunk, or these again.
-    pub(super) ahead: &'a [*const T],
+    /// The keys of each block of the next chunk, if they are to be asked for meanwhile.
+    pub(super) ahead: Option<&'a [*const T]>,
     /// Queries, `stride` floats apart; bf16 where [`pairs`] are multiplied.
     pub(super) q: *const f32,
     /// Floats between queries.
@@ -63,9 +63,9 @@ pub(super) struct Scores<'a, T> {
 /// Values of a chunk and the weights they are summed with.
 pub(super) struct Values<'a, T> {
     /// Values of each block.
-    pub(super) blocks: &'a [*const T],
-    /// What to ask for meanwhile: the values of each block of the next chunk, or these again.
-    pub(super) ahead: &'a [*const T],
+    pub(super) blocks: &'a [*const T; CHUNK_BLOCKS],
+    /// The values of each block of the next chunk, if they are to be asked for meanwhile.
+    pub(super) ahead: Option<&'a [*const T]>,
     /// First and past-the-last token of the chunk.
     pub(super) tokens: (usize, usize),
     /// Elements of a value.
@@ -147,8 +147,13 @@ impl<T: KvElement, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
                 }
             } else if const { pairs::<S, T>() } {
                 while block + 2 <= scores.blocks.len() {
-                    scores.some_blocks::<S, Q, 2>(block);
-                    block += 2;
+                    if block + 3 == scores.blocks.len() {
+                        scores.some_blocks::<S, Q, 3>(block);
+                        block += 3;
+                    } else {
+                        scores.some_blocks::<S, Q, 2>(block);
+                        block += 2;
+                    }
                 }
             }
             while block < scores.blocks.len() {
@@ -170,12 +175,15 @@ impl<T: KvElement> Scores<'_, T> {
         // SAFETY: as the caller's.
         unsafe {
             let keys: [*const u32; B] = std::array::from_fn(|b| blocks[block + b].cast());
-            let mut ahead: [*const u8; B] = std::array::from_fn(|b| ahead[block + b].cast());
+            let mut far: Option<[*const u8; B]> =
+                ahead.map(|ahead| std::array::from_fn(|b| ahead[block + b].cast()));
             let mut sums = [[S::splat(0.0); B]; Q];
             for g in 0..groups {
-                for ahead in &mut ahead {
-                    S::prefetch_far(*ahead);
-                    *ahead = ahead.wrapping_add(LINE_BYTES);
+                if let Some(far) = &mut far {
+                    for far in far {
+                        S::prefetch_far(*far);
+                        *far = far.wrapping_add(LINE_BYTES);
+                    }
                 }
                 if const { pairs::<S, T>() } {
                     let keys = keys.map(|k| S::load_bits(k.add(g * LANES)));
@@ -258,16 +266,26 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
                 }
             }
             let group = const { 4 / size_of::<T>() };
-            for token in (tokens.0 / group * group..tokens.1).step_by(group) {
-                let mut words = self.words::<S>(token);
-                // Half of a pair that is not among the tokens may be anything.
-                if token < tokens.0 {
-                    words = words.map(|w| S::and_bits(w, S::splat_bits(0xffff_0000)));
+            let (begin, end) = (tokens.0.next_multiple_of(group), tokens.1 / group * group);
+            // Half of a pair that is not among the tokens may be anything.
+            if tokens.0 < begin {
+                let words = self.words::<S>(begin - group);
+                let upper = words.map(|w| S::and_bits(w, S::splat_bits(0xffff_0000)));
+                self.step::<S>(begin - group, upper, &mut acc);
+            }
+            let mut token = begin;
+            while token < end {
+                let stop = end.min((token / BLOCK_TOKENS + 1) * BLOCK_TOKENS);
+                let words = self.at(token);
+                for i in 0..(stop - token) / group {
+                    let words = words.skip(i * group * self.0.d).load::<S, V>(self.left());
+                    self.step::<S>(token + i * group, words, &mut acc);
                 }
-                if token + group > tokens.1 {
-                    words = words.map(|w| S::and_bits(w, S::splat_bits(0xffff)));
-                }
-                self.step::<S>(token, words, &mut acc);
+                token = stop;
+            }
+            if end < tokens.1 && begin <= end {
+                let lower = self.words::<S>(end).map(|w| S::and_bits(w, S::splat_bits(0xffff)));
+                self.step::<S>(end, lower, &mut acc);
             }
             for (q, row) in acc.iter().enumerate() {
                 for (v, a) in row.iter().enumerate() {
@@ -279,24 +297,36 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
 }
 
 impl<T: KvElement, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
-    /// The values of the group of tokens that begins at `token`. Asks for those to come.
+    /// Elements from the tile's first one on, where they may be fewer than a vector.
+    #[inline(always)]
+    fn left(&self) -> usize {
+        if V == 1 { self.0.d - self.1 } else { LANES }
+    }
+
+    /// Where the values of the group of tokens that begins at `token` lie.
+    ///
+    /// # Safety
+    /// As for [`Values::accumulate`].
+    #[inline(always)]
+    unsafe fn at(&self, token: usize) -> Words<T> {
+        let &Values { blocks, ahead, d, .. } = self.0;
+        let block = token / BLOCK_TOKENS;
+        let inside = token % BLOCK_TOKENS * d + self.1 * const { 4 / size_of::<T>() };
+        // SAFETY: as the caller's.
+        unsafe {
+            let ahead = ahead.map(|ahead| ahead.get_unchecked(block).wrapping_add(inside));
+            Words { words: blocks.get_unchecked(block).add(inside), ahead }
+        }
+    }
+
+    /// The values of the group of tokens that begins at `token`.
     ///
     /// # Safety
     /// As for [`Values::accumulate`].
     #[inline(always)]
     unsafe fn words<S: Simd>(&self, token: usize) -> [S::I; V] {
-        let &Values { blocks, ahead, d, .. } = self.0;
-        let inside = token % BLOCK_TOKENS * d + self.1 * const { 4 / size_of::<T>() };
-        // SAFETY: as the caller's; a group of tokens lies in one block.
-        unsafe {
-            let ahead = ahead.get_unchecked(token / BLOCK_TOKENS).wrapping_add(inside);
-            let row: *const f32 = blocks.get_unchecked(token / BLOCK_TOKENS).add(inside).cast();
-            std::array::from_fn(|v| {
-                S::prefetch_far(ahead.cast::<u8>().wrapping_add(v * LINE_BYTES));
-                let left = if V == 1 { d - self.1 } else { LANES };
-                S::to_bits(f32::load_part::<S>(row.add(v * LANES), left))
-            })
-        }
+        // SAFETY: as the caller's.
+        unsafe { self.at(token).load::<S, V>(self.left()) }
     }
 
     /// Adds the weighted values of a group of tokens.
@@ -329,6 +359,44 @@ impl<T: KvElement, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Where values lie, and those to ask for meanwhile.
+#[derive(Clone, Copy)]
+struct Words<T> {
+    words: *const T,
+    ahead: Option<*const T>,
+}
+
+impl<T> Words<T> {
+    /// Those `n` elements further in the block.
+    ///
+    /// # Safety
+    /// They are in the block.
+    #[inline(always)]
+    unsafe fn skip(self, n: usize) -> Self {
+        // SAFETY: as the caller's; what is ahead is only asked for.
+        let words = unsafe { self.words.add(n) };
+        Self { words, ahead: self.ahead.map(|ahead| ahead.wrapping_add(n)) }
+    }
+
+    /// `V` vectors of words, of which a single one may have but `left`.
+    ///
+    /// # Safety
+    /// As [`Simd`]; there are so many.
+    #[inline(always)]
+    unsafe fn load<S: Simd, const V: usize>(self, left: usize) -> [S::I; V] {
+        let words: *const f32 = self.words.cast();
+        // SAFETY: as the caller's.
+        unsafe {
+            if let Some(ahead) = self.ahead {
+                for v in 0..V {
+                    S::prefetch_far(ahead.cast::<u8>().wrapping_add(v * LINE_BYTES));
+                }
+            }
+            std::array::from_fn(|v| S::to_bits(f32::load_part::<S>(words.add(v * LANES), left)))
         }
     }
 }
