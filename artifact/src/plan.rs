@@ -151,7 +151,8 @@ impl Chain {
 /// An input that is written before a replay, or an output that is read after it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Port {
-    /// `token_ids`, `positions`, `slots`, `block_table`, `rows`; `logits`, `argmax`.
+    /// `token_ids`, `positions`, `slots`, `block_table`, `rows`; `logits`, `argmax`,
+    /// `top_logits`, `top_ids`.
     pub name: String,
     /// Element type.
     pub dtype: DType,
@@ -168,6 +169,10 @@ pub struct Port {
 /// | decode | `token_ids i32[T]`, `positions i32[T]`, `slots i32[T]`, `block_table i32[T,W]` | `logits f32[T,V]`, `argmax i32[T]` |
 /// | prefill | `token_ids i32[T]`, `positions i32[T]`, `slots i32[T]`, `block_table i32[1,W]` | |
 /// | head | `rows i32[T]` | `logits f32[T,V]`, `argmax i32[T]` |
+///
+/// Decode and head may have two further outputs: `top_logits f32[T,K]` and `top_ids i32[T,K]`, the `K`
+/// largest logits of each row and their tokens, in descending order, the smaller token first among equals;
+/// what is not a number comes last.
 ///
 /// Decode and prefill have further inputs where the model has such memory: `window_slots i32[T]` and
 /// `window_table`, shaped and indexed like `slots` and `block_table` but naming blocks of the window

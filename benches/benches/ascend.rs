@@ -70,6 +70,7 @@ fn prepare(checkpoint: &Checkpoint) -> anyhow::Result<Prepared> {
         kv_dtype: DType::BF16,
         kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
         quantize_activations: false,
+        head_top_k: 0,
     };
     let target = AscendTarget::new(chip("ascend910_93").context("a known chip")?);
     let module = models::build(checkpoint, &build);

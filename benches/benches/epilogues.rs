@@ -3,7 +3,8 @@
 //!
 //! Gate and up projections are compared as two products and an activation, as one product of
 //! interleaved rows and an activation, and as one call; projections back to the hidden state with
-//! their residual as a product and a sum, and as one call. Dense shapes are those of Qwen3-0.6B, experts
+//! their residual as a product and a sum, and as one call; logits over a vocabulary of 151,936 with what
+//! is found among them. Dense shapes are those of Qwen3-0.6B, experts
 //! those of Qwen3-30B-A3B.
 
 use artifact::{BufferRef, Scalar, Space};
@@ -71,12 +72,22 @@ const CASES: [Case; 7] = {
     ]
 };
 
+/// The product to logits, and the most rows of it.
+const HEAD: Case = case("matmul_bf16", (DType::BF16, DType::BF16), None, 0, (1024, 151_936), None);
+const MOST_TOKENS: u64 = 24;
+/// Of the largest logits.
+const TOP: u64 = 64;
+
 /// Where things lie in the arena.
 const X: u64 = 0;
 const X_SCALES: u64 = 8 << 20;
 const ROUTE: u64 = 9 << 20;
 const RESIDUAL: u64 = 10 << 20;
 const OUT: u64 = RESIDUAL + 4 * MOST_ROWS * 4096;
+/// What is found among logits, and the largest of their panels.
+const BEST: u64 = OUT + 2 * OUT_BYTES;
+const TOPS: [u64; 2] = [BEST + (1 << 20), BEST + (2 << 20)];
+const PANELS: u64 = BEST + (3 << 20);
 /// Bytes of the widest result.
 const OUT_BYTES: u64 = 4 * MOST_ROWS * 8 * 2 * 768;
 const ARENA_BYTES: u64 = OUT + 4 * OUT_BYTES;
@@ -121,6 +132,27 @@ fn main() -> anyhow::Result<()> {
                 compare(&mut device, &down, t, down.n, &[Case::summed, Case::residual])?;
             println!("{:<44}{t:>6}{apart:>11.1}{linear:>11.1}{:>8.2}", down.name(), apart / linear);
         }
+    }
+    // Rows that differ: bf16 numbers below 1 of either sign.
+    let mut state = 1u32;
+    let x: Vec<u8> = (0..HEAD.k * MOST_TOKENS)
+        .flat_map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            ((state >> 16) as u16 & 0x807f | 0x3e80).to_le_bytes()
+        })
+        .collect();
+    device.write(arena(X, x.len() as u64), &x);
+    println!(
+        "\n{:<44}{:>6}{:>11}{:>11}{:>11}{:>11}",
+        "logits, us", "T", "product", "argmax", "and top_k", "apart"
+    );
+    for t in [1, 8, MOST_TOKENS] {
+        let ways = [Case::logits, Case::argmax, Case::top_k, Case::top_k_apart];
+        let [product, argmax, top_k, apart] = compare(&mut device, &HEAD, t, HEAD.n, &ways)?;
+        println!(
+            "{:<44}{t:>6}{product:>11.1}{argmax:>11.1}{top_k:>11.1}{apart:>11.1}",
+            HEAD.name()
+        );
     }
     Ok(())
 }
@@ -264,7 +296,7 @@ impl Case {
         let mut name = format!("{prefix}{}_{dtype}", self.product);
         if let Some((gate, residual)) = end {
             name = format!("linear_{name}");
-            scalars.extend(ints(&[0, gate, u64::from(residual.is_some()), 0, width]));
+            scalars.extend(ints(&[0, gate, u64::from(residual.is_some()), 0, 0, width]));
             scalars.extend([0.0, 0.0].map(Scalar::Float));
             args.extend(residual);
         }
@@ -316,5 +348,49 @@ impl Case {
         let residual = arena(RESIDUAL, 4 * t * self.n);
         let end = Some((0, Some(residual)));
         self.product(device, t, at, self.n, OUT + OUT_BYTES, DType::F32, end)
+    }
+
+    /// Logits with the largest of each row and, if it is not 0, the largest `top`.
+    fn head(
+        &self,
+        device: &mut CpuDevice,
+        t: u64,
+        at: u64,
+        (argmax, top): (u64, u64),
+    ) -> anyhow::Result<()> {
+        let [weight, _] = self.parts(self.n);
+        let weight = BufferRef { space: Space::Weights, offset: at, bytes: weight };
+        let mut args = vec![arena(X, 2 * t * self.k), weight, arena(OUT, 4 * t * self.n)];
+        if argmax > 0 {
+            args.push(arena(BEST, 4 * t));
+        }
+        if top > 0 {
+            args.extend(TOPS.map(|at| arena(at, 4 * t * top)));
+        }
+        args.push(arena(PANELS, 4 * t * self.n.div_ceil(Panels::WIDTH)));
+        let mut scalars = ints(&[t, self.n, self.k, self.k, self.n, 0, 0, 0, argmax, top, 0]);
+        scalars.extend([0.0, 0.0].map(Scalar::Float));
+        Ok(device.launch(&hal::Launch::new("linear_matmul_bf16_f32", &args, &scalars))?)
+    }
+
+    fn logits(&self, device: &mut CpuDevice, t: u64, at: u64) -> anyhow::Result<()> {
+        self.product(device, t, at, self.n, OUT, DType::F32, None)
+    }
+
+    fn argmax(&self, device: &mut CpuDevice, t: u64, at: u64) -> anyhow::Result<()> {
+        self.head(device, t, at, (1, 0))
+    }
+
+    fn top_k(&self, device: &mut CpuDevice, t: u64, at: u64) -> anyhow::Result<()> {
+        self.head(device, t, at, (1, TOP))
+    }
+
+    /// The largest `TOP` by a call of their own.
+    fn top_k_apart(&self, device: &mut CpuDevice, t: u64, at: u64) -> anyhow::Result<()> {
+        self.head(device, t, at, (1, 0))?;
+        let [values, ids] = TOPS.map(|at| arena(at, 4 * t * TOP));
+        let args = [arena(OUT, 4 * t * self.n), values, ids];
+        let scalars = ints(&[t, self.n, TOP, self.n]);
+        Ok(device.launch(&hal::Launch::new("top_k_f32", &args, &scalars))?)
     }
 }

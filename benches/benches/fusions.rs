@@ -190,6 +190,7 @@ fn compile(root: &Path, shape: &Shape, without: &[&str]) -> Result<(Vec<Plan>, A
         kv_dtype: DType::BF16,
         kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
         quantize_activations: shape.fp8_inputs,
+        head_top_k: 64,
     };
     let model = Model {
         name: "fusions".into(),

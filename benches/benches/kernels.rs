@@ -156,7 +156,7 @@ fn matmul(
         }
         scalars.extend(ints(&[shape.k, shape.out()]));
         if let Some([bias, gate]) = shape.end {
-            scalars.extend(ints(&[bias, gate, 0, 0, 0]));
+            scalars.extend(ints(&[bias, gate, 0, 0, 0, 0]));
             scalars.extend([0.0, 0.0].map(Scalar::Float));
         }
         let linear = if shape.end.is_some() { "linear_" } else { "" };

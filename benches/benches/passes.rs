@@ -49,6 +49,7 @@ fn all(checkpoint: &Checkpoint, show: bool) -> anyhow::Result<f64> {
         kv_dtype: DType::BF16,
         kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
         quantize_activations: false,
+        head_top_k: 64,
     };
     let begin = Instant::now();
     let module = models::build(checkpoint, &build);

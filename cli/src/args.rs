@@ -171,6 +171,10 @@ pub struct BuildArgs {
     /// FP8.
     #[arg(long)]
     pub quantize_activations: bool,
+    /// The most likely tokens that the device finds for each row, in order: requests with a `top_k` up to
+    /// it are sampled from these, and their logits stay where they are; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub head_top_k: u64,
     /// Leave a pass out.
     #[arg(long = "disable-pass", value_name = "PASS", num_args = 1..)]
     pub disable_pass: Vec<String>,

@@ -132,9 +132,11 @@ fn prepare(
         kv_dtype: model.dtype,
         kv_block_tokens: target.kv_block_tokens(),
         quantize_activations: args.build.quantize_activations,
+        head_top_k: head_top_k(&args.build, &target)?.min(model.vocab_size.into()),
     };
     let module = models::build(checkpoint, &build);
     let mut options = options(precast, &args.build, &model, args.dump_ir, target.memory(memory))?;
+    options.config.insert("head_top_k".to_owned(), build.head_top_k.into());
     if graph_bs::listed(&args.build)?.is_none() {
         let facts = facts(&module, &model, &target, precast, &args.build, &options)?;
         let choice = graph_bs::choose(&args.build.auto, &mut options, facts)?;
@@ -204,6 +206,15 @@ fn target(build: &BuildArgs) -> HostTarget {
     let target = HostTarget::named(&build.target);
     let target = target.expect("the command line takes names of targets only");
     target.tuned(&build.toolkit, build.fork_bytes)
+}
+
+/// How many of the largest logits of a row the device finds.
+fn head_top_k(build: &BuildArgs, target: &HostTarget) -> anyhow::Result<u64> {
+    let (asked, most) = (build.head_top_k, target.most_found());
+    if asked > most {
+        bail!("--head-top-k {asked}: {} finds at most {most} tokens of a row", build.target);
+    }
+    Ok(asked)
 }
 
 /// Refuses options that the checkpoint or other options leave without effect.

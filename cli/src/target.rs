@@ -110,6 +110,14 @@ impl HostTarget {
         matches!(self, Self::Cpu)
     }
 
+    /// The most of the largest logits of a row that it finds in order.
+    pub(crate) fn most_found(&self) -> u64 {
+        match self {
+            Self::Cpu => codegen_cpu::target::MOST_FOUND,
+            Self::Ascend(_) => codegen_ascend::kernels::sampling::MOST,
+        }
+    }
+
     /// Whether caches lie in memory as their types say. The kernels of the CPU keep the keys of a
     /// block in an order of their own.
     pub(crate) fn has_plain_caches(&self) -> bool {

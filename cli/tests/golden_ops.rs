@@ -30,6 +30,7 @@ fn options(quantize_activations: bool) -> BuildOptions {
         kv_dtype: DType::BF16,
         kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
         quantize_activations,
+        head_top_k: 64,
     }
 }
 

@@ -8,7 +8,7 @@ use compiler::{Arg, Lowered};
 use ir::{Op, interp::Tensor};
 use precast_codegen_ascend::kernels::{
     copy::copy_blocks,
-    sampling::{SampleArgs, sample},
+    sampling::{SampleArgs, sample, top_k},
 };
 use support::{Case, Kernels, Random, chip, dense, ints};
 use tensor::DType::{self, BF16, F32, I32};
@@ -124,6 +124,46 @@ fn even_draws_give_the_distribution() {
         let share = weight / total * f64::from(draws);
         assert!((times as f64 - share).abs() <= 1.0, "token {token}: {times} times of {share}");
     }
+}
+
+/// The largest in order, the first of equals first, whatever straddles groups, chunks and the end.
+#[test]
+fn the_largest_of_rows_in_order() {
+    let mut random = Random(5);
+    let mut problems = Vec::new();
+    let sizes = [(F32, 50, 50), (F32, 64, 1), (BF16, 4096, 7), (F32, 9001, 64), (F32, 4160, 200)];
+    for (dtype, columns, k) in sizes {
+        for distinct in [5.0, 250.0] {
+            let x = random.tensor(dtype, &[3, columns], distinct);
+            let whole = x.data().iter().map(|x| x.round()).collect();
+            let x = Tensor::new(dtype, x.dims().to_vec(), whole);
+            let mut case = Case::new(Op::TopK { k }, vec![x], &[]);
+            case.gaps = vec![16, 0, 0];
+            problems.push((case.lower(top_k).unwrap(), case));
+        }
+    }
+    let wide = &problems[6].0;
+    let unsorted = support::seeded(wide, "chosen[place - 1] > group", "chosen[place - 1] < group");
+    let race = support::seeded(wide, "Sync<HardEvent::S_V>();\n        ReduceMax", "ReduceMax");
+    let kernels = Kernels::of(problems.iter().map(|p| &p.0).chain([&unsorted, &race]));
+    for (lowered, case) in &problems {
+        let found = kernels.run(case, lowered).unwrap();
+        let expected = case.expected();
+        assert_eq!(found[1].data(), expected[1].data(), "{:?}", case.op);
+        assert_eq!(found[0].data(), expected[0].data(), "{:?}", case.op);
+    }
+    let case = &problems[6].1;
+    assert_ne!(kernels.run(case, &unsorted).unwrap()[1].data(), case.expected()[1].data());
+    let error = kernels.run(case, &race).unwrap_err();
+    assert!(error.contains("not handed over to pipe V"), "{error}");
+
+    let few: Vec<f64> =
+        (0..50).map(|i| [f64::NEG_INFINITY, 2.0][usize::from(i % 20 == 3)]).collect();
+    let case = Case::new(Op::TopK { k: 50 }, vec![Tensor::new(F32, vec![1, 50], few)], &[]);
+    let lowered = case.lower(top_k).unwrap();
+    let ids = kernels.run(&case, &lowered).unwrap()[1].data().to_vec();
+    assert_eq!(ids[..3], [3.0, 23.0, 43.0]);
+    assert!(ids[3..].iter().all(|&id| id == -1.0), "{ids:?}");
 }
 
 fn blocks(

@@ -66,8 +66,9 @@ fn a_thousand_replays_allocate_nothing() {
                 &ints(&[9, 64, 128, 128, 64]),
             ))
             .unwrap();
-        let argmax = [x, weight, out, numbers, scratch];
-        let mut largest = ints(&[2, 128, 64, 64, 128, 0, 0, 0, 1, 0]);
+        let top = [at(Space::Arena, 24576, 64), at(Space::Arena, 24640, 64)];
+        let argmax = [x, weight, out, numbers, top[0], top[1], scratch];
+        let mut largest = ints(&[2, 128, 64, 64, 128, 0, 0, 0, 1, 8, 0]);
         largest.extend([0.0, 0.0].map(Scalar::Float));
         device.launch(&hal::Launch::new("linear_matmul_bf16_f32", &argmax, &largest)).unwrap();
         device

@@ -388,6 +388,17 @@ define_ops! {
         one(TensorType::new(DType::I32, [x.dims[0].clone()]))
     }
 
+    /// The `k` largest elements of each row of `x [T,N]`, `k <= N`, and their indices: `[T,k]` of the type
+    /// of `x` and `i32[T,k]`, in descending order, the smaller index first among equals. NaN is smaller
+    /// than every number.
+    TopK = "top_k"(x) { k: u64 } infer {
+        ensure(x.rank() == 2 && x.dtype.is_float(), "x must be a float matrix", x)?;
+        let fits = x.dims[1].as_const().is_some_and(|n| (1..=n).contains(k) && n <= i32::MAX as u64);
+        ensure(fits, "k must be 1 to the number of columns of x", x)?;
+        let dims = [x.dims[0].clone(), Dim::Const(*k)];
+        Ok(vec![TensorType::new(x.dtype, dims.clone()), TensorType::new(DType::I32, dims)])
+    }
+
     // ---- quantisation: values are codes times scales -------------------------------------------
 
     /// `times` times the sum of each row of `x [..,K]`: `f32[..,1]`.

@@ -25,6 +25,7 @@ impl Op {
             | Op::SwigluClamped { .. }
             | Op::L2Norm { .. }
             | Op::Argmax {}
+            | Op::TopK { .. }
             | Op::QuantizeRows {}
             | Op::QuantizeFp8 { .. }
             | Op::CombineExperts { .. }

@@ -19,6 +19,7 @@ const BF16: BuildOptions = BuildOptions {
     kv_dtype: DType::BF16,
     kv_block_tokens: 16,
     quantize_activations: false,
+    head_top_k: 0,
 };
 
 /// Share of the largest logit of a row that f32 results may be off by.

@@ -22,6 +22,7 @@ fn facts(name: &str) -> (u64, u64) {
         kv_dtype: DType::BF16,
         kv_block_tokens: BLOCK,
         quantize_activations: false,
+        head_top_k: 0,
     };
     let module = build(&checkpoint, &options);
     (checkpoint.info().parameters, bytes(&module, &["NB", "NW"]) / BLOCK)

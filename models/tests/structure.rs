@@ -16,6 +16,7 @@ const BF16: BuildOptions = BuildOptions {
     kv_dtype: DType::BF16,
     kv_block_tokens: 16,
     quantize_activations: false,
+    head_top_k: 0,
 };
 
 fn sound(module: &Module) {
@@ -65,6 +66,22 @@ fn functions_have_the_promised_interface() {
     let (params, results) = of("head");
     assert_eq!(params, ["rows i32[T]", "hidden state f32[R,96]"]);
     assert_eq!(results, ["logits f32[T,512]", "argmax i32[T]"]);
+}
+
+/// The largest logits come after the largest one, as many as there are at most.
+#[test]
+fn the_largest_logits_are_returned_where_they_are_asked_for() {
+    let checkpoint = Checkpoint::open(fixture("qwen2")).unwrap();
+    for (asked, found) in [(1, 1), (64, 64), (512, 512), (1000, 512)] {
+        let module = build(&checkpoint, &BuildOptions { head_top_k: asked, ..BF16 });
+        sound(&module);
+        for name in ["decode", "head"] {
+            let func = module.func(name).unwrap();
+            let results = types(func, &func.results[..4]);
+            let top = [format!("top_logits f32[T,{found}]"), format!("top_ids i32[T,{found}]")];
+            assert_eq!(results[1..], [&["argmax i32[T]".to_owned()], &top[..]].concat(), "{name}");
+        }
+    }
 }
 
 /// Every tensor of a checkpoint is read by some function, and every function is sound.

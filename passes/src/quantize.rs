@@ -176,7 +176,7 @@ fn role(func: &Func, value: ValueId) -> Role {
             let node = &func.nodes[reader];
             let Some(place) = node.args.iter().position(|&a| a == value) else { continue };
             match (&node.op, place) {
-                (Op::Argmax {}, _) => return Role::Head,
+                (Op::Argmax {} | Op::TopK { .. }, _) => return Role::Head,
                 (Op::Route { .. }, _)
                 | (Op::SelectKeys { .. }, 1)
                 | (Op::DeltaGate {}, _)

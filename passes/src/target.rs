@@ -57,7 +57,7 @@ pub struct LayoutRule {
 }
 
 /// Every op that can be computed row by row.
-pub const ROW_WISE_OPS: [&str; 34] = [
+pub const ROW_WISE_OPS: [&str; 35] = [
     "embed",
     "gather_rows",
     "store_rows",
@@ -77,6 +77,7 @@ pub const ROW_WISE_OPS: [&str; 34] = [
     "layer_norm",
     "l2_norm",
     "argmax",
+    "top_k",
     "quantize_rows",
     "quantize_static",
     "quantize_fp8",

@@ -16,6 +16,7 @@ const F32: BuildOptions = BuildOptions {
     kv_dtype: DType::F32,
     kv_block_tokens: 4,
     quantize_activations: false,
+    head_top_k: 64,
 };
 
 const BF16: BuildOptions = BuildOptions {

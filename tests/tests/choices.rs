@@ -85,6 +85,7 @@ fn choices_match(name: &str) {
                 kv_dtype: DType::F32,
                 kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
                 quantize_activations: false,
+                head_top_k: 0,
             },
         );
         let [ids, weights, keys] = expose(&mut module);

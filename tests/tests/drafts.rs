@@ -30,6 +30,7 @@ fn every_op_of_a_draft_has_a_kernel() {
                 kv_dtype: dtype,
                 kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
                 quantize_activations: false,
+                head_top_k: 0,
             });
             let stages = passes::default_pipeline();
             passes::run(&mut module, &stages, &mut passes::Options::default(), &target.info())

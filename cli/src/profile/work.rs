@@ -218,13 +218,13 @@ impl<'a> Call<'a> {
 
     /// What a product does with its sums.
     fn end(&self) -> String {
-        const SCALARS: usize = 7;
+        const SCALARS: usize = 8;
         let begin = self.step.scalars.len().saturating_sub(SCALARS);
         if self.name() == self.kernel {
             return String::new();
         }
         let mut text = String::new();
-        for (i, what) in [(0, "bias"), (1, "gate"), (2, "residual"), (3, "argmax")] {
+        for (i, what) in [(0, "bias"), (1, "gate"), (2, "residual"), (3, "argmax"), (4, "top_k")] {
             if self.n(begin + i) > 0 {
                 text = format!("{text}, {what}");
             }
@@ -268,7 +268,7 @@ mod tests {
         let call = Call { kernel: "matmul_bf16_f32", step: &dense };
         assert_eq!(call.arithmetic_and_state(&Feed::of(&[1], 1)), (2.0 * 3.0 * 128.0 * 64.0, 0.0));
         assert_eq!(call.shape(), "3 x 64 -> 128");
-        let by_expert = step(&[3, 2, 0, 16, 128, 64, 64, 1, 64, 128, 0, 1, 1, 0, 128]);
+        let by_expert = step(&[3, 2, 0, 16, 128, 64, 64, 1, 64, 128, 0, 1, 1, 0, 0, 128]);
         let call = Call { kernel: "linear_grouped_quant_matmul_i8_f32", step: &by_expert };
         assert_eq!(call.expert_starts(), Some((3, 16)));
         assert_eq!(call.shape().split(',').next(), Some("6 x 64 -> 128"));

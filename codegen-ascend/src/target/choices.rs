@@ -3,7 +3,7 @@
 use super::{activation, collective, dense, grouped, mla, moe, quant, sparse};
 use crate::{
     chip::Chip,
-    kernels::{Declined, experts, paged, recurrent, rows},
+    kernels::{Declined, experts, paged, recurrent, rows, sampling},
 };
 use acl::Release;
 use compiler::{LowerError, Lowered, Operand};
@@ -100,6 +100,8 @@ const RECURRENT: &[Choice] = &[choice(
     recurrent::lower,
     "operators of the library keep the memory in bf16, or are for later chips",
 )];
+const TOP_K: &[Choice] =
+    &[choice("kernel", sampling::top_k, "operators of the library leave the order of equals open")];
 const ROWS: &[Choice] =
     &[choice("kernel", rows::lower, "one launch for all ops, whose values stay in local memory")];
 const MLA_PROLOG: &[Choice] =
@@ -133,6 +135,7 @@ fn choices(op: &Op) -> &'static [Choice] {
         "select_keys" => SELECT_KEYS,
         "causal_conv" | "gated_delta" => RECURRENT,
         "silu_mul_pairs" | "swiglu_clamped_pairs" => PAIRS,
+        "top_k" => TOP_K,
         "rows" | "qk_rope_write" => ROWS,
         mnemonic if ROW_WISE_OPS.contains(&mnemonic) => ROWS,
         "all_reduce" | "all_gather" => COLLECTIVE,

@@ -107,6 +107,12 @@ fn weight_types() -> Vec<WeightType> {
     floats.into_iter().chain(codes).chain(widened).collect()
 }
 
+/// Ops that kernels for rows compute: a row that is put in order is not one of them.
+fn row_wise_ops() -> Vec<String> {
+    let ops = ROW_WISE_OPS.iter().filter(|&&op| op != "top_k");
+    ops.map(|&op| op.to_owned()).collect()
+}
+
 impl Target for AscendTarget {
     fn info(&self) -> TargetInfo {
         // What is made of weights that are arranged for one operator is for releases that have it.
@@ -125,7 +131,7 @@ impl Target for AscendTarget {
             gate_up_block: Some(WHOLE),
             scales_parts: false,
             fused_ops: fused.map(str::to_owned).collect(),
-            row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
+            row_wise_ops: row_wise_ops(),
         }
     }
 

@@ -62,6 +62,8 @@ pub(super) const TEXTS: &[&str] = &[
     include_str!("../kernels/sampling/mod.rs"),
     include_str!("../kernels/sampling/sample.cpp"),
     include_str!("../kernels/sampling/sample.h"),
+    include_str!("../kernels/sampling/top_k.cpp"),
+    include_str!("../kernels/sampling/top_k.h"),
     include_str!("../kernels/source.rs"),
     include_str!("../kernels/sync.h"),
     include_str!("../kernels/threshold.h"),

@@ -26,6 +26,7 @@ fn ops(checkpoint: &Checkpoint, dtype: DType, rows: u64) -> BTreeMap<String, (Op
         kv_dtype: dtype,
         kv_block_tokens: 16,
         quantize_activations: false,
+        head_top_k: 0,
     };
     let mut module = models::build(checkpoint, &options);
     run(&mut module, &default_pipeline(), &mut Options::default(), &info()).unwrap();

@@ -64,6 +64,7 @@ fn compiled(checkpoint: &Checkpoint, dtype: DType, options: &Options) -> Recordi
         kv_dtype: dtype,
         kv_block_tokens: u64::from(KV_BLOCK_TOKENS),
         quantize_activations: false,
+        head_top_k: 0,
     };
     let module = models::build(checkpoint, &build);
     prepare(module, &model, &target, options).unwrap_or_else(|e| panic!("{}: {e}", info.name));

@@ -10,6 +10,7 @@ use super::elementwise::{Binary, SiluMul, SwigluClamped};
 use super::experts::expert;
 use super::matmul::WIDTH;
 use super::simd::{LANES, Simd, Vectorised};
+use super::top_k::{Find, Top};
 use super::worker::Worker;
 use half::bf16;
 
@@ -38,12 +39,13 @@ pub(crate) struct Plan {
     alpha: f32,
     limit: f32,
     residual: Option<usize>,
-    largest: bool,
+    argmax: bool,
+    top_k: usize,
 }
 
 impl Plan {
     const NONE: Self =
-        Self { bias: 0, gate: 0, alpha: 0.0, limit: 0.0, residual: None, largest: false };
+        Self { bias: 0, gate: 0, alpha: 0.0, limit: 0.0, residual: None, argmax: false, top_k: 0 };
 
     /// Takes the scalars after the strides.
     ///
@@ -58,16 +60,18 @@ impl Plan {
             n => Err(format!("`{what}` is {n}, expected 0 to {most}")),
         };
         let (bias, gate) = (kind("bias", 2)?, kind("gate", 2)?);
-        let (residual, largest) = (kind("residual", 1)?, kind("argmax", 1)? == 1);
+        let (residual, argmax) = (kind("residual", 1)?, kind("argmax", 1)? == 1);
+        let top_k = b.count("top_k")?;
         let stride = b.count("residual stride")?;
         let (alpha, limit) = (b.factor("alpha")?, b.factor("limit")?);
         let grouped = b.name().starts_with("grouped_");
+        let largest = argmax || top_k > 0;
         if bias == 2 && !grouped || largest && (grouped || gate > 0 || b.name().ends_with("_bf16"))
         {
             return Err("the end does not fit the product".to_owned());
         }
         let residual = (residual == 1).then_some(stride);
-        Ok(Self { bias, gate, alpha, limit, residual, largest })
+        Ok(Self { bias, gate, alpha, limit, residual, argmax, top_k })
     }
 
     /// Takes the buffers after the weight and its scales.
@@ -103,7 +107,8 @@ impl Plan {
             None => None,
         };
         let out = Out::bind(b, rows, width, out_stride)?;
-        let largest = if self.largest { Some(Largest::bind(b, out, rows, n)?) } else { None };
+        let is_asked = self.argmax || self.top_k > 0;
+        let largest = if is_asked { Some(Largest::bind(b, self, out, (rows, n))?) } else { None };
         Ok(End { n, integers, bias, gate, residual, out, largest })
     }
 }
@@ -273,10 +278,10 @@ impl End {
     /// # Safety
     /// Every thread calls it once; buffers are alive.
     #[inline(always)]
-    pub(crate) unsafe fn finish(&self, worker: &Worker<'_>) {
+    pub(crate) unsafe fn finish<S: Simd>(&self, worker: &Worker<'_>) {
         if let Some(largest) = &self.largest {
             // SAFETY: as the caller's.
-            unsafe { largest.finish(worker) }
+            unsafe { largest.finish::<S>(worker) }
         }
     }
 }
@@ -382,11 +387,12 @@ unsafe fn gated<S: Simd, F: Binary>(gate: &F, values: &mut Panel<S>) {
 }
 
 /// Finds the index of the largest of each row, the smallest index when several are equal. NaN is
-/// never the largest; a row without numbers gives 0.
+/// never the largest; a row without numbers gives 0. And the largest several, as `top_k_f32`.
 struct Largest {
     rows: usize,
     panels: usize,
-    ids: Rows<i32>,
+    ids: Option<Rows<i32>>,
+    top: Option<Top>,
     out: Rows<f32>,
     n: usize,
     /// The largest value of each panel.
@@ -394,15 +400,21 @@ struct Largest {
 }
 
 impl Largest {
-    fn bind(b: &mut Binder<'_>, out: Out, rows: usize, n: usize) -> Result<Self, String> {
+    fn bind(
+        b: &mut Binder<'_>,
+        plan: Plan,
+        out: Out,
+        (rows, n): (usize, usize),
+    ) -> Result<Self, String> {
         if i32::try_from(n).is_err() {
             return Err(format!("`N` is {n}, too large for an index"));
         }
-        let Out::F32(out) = out else { return Err("argmax of bf16".to_owned()) };
+        let Out::F32(out) = out else { return Err("the largest of bf16".to_owned()) };
         let panels = n.div_ceil(WIDTH);
-        let ids = b.output("ids", 1, rows, rows)?;
+        let ids = if plan.argmax { Some(b.output("ids", 1, rows, rows)?) } else { None };
+        let top = if plan.top_k > 0 { Some(Top::bind(b, rows, n, plan.top_k)?) } else { None };
         let best = b.output("scratch", rows, panels, panels)?;
-        Ok(Self { rows, panels, ids, out, n, best })
+        Ok(Self { rows, panels, ids, top, out, n, best })
     }
 
     /// Takes the results of a row and panel, of which there are `width`.
@@ -431,23 +443,41 @@ impl Largest {
     /// # Safety
     /// As [`End::finish`].
     #[inline(always)]
-    unsafe fn finish(&self, worker: &Worker<'_>) {
+    unsafe fn finish<S: Simd>(&self, worker: &Worker<'_>) {
         worker.barrier.wait();
-        for row in worker.share(self.rows) {
-            // SAFETY: every panel's place was written before the barrier.
-            unsafe {
-                let (mut value, mut best) = (f32::NEG_INFINITY, 0);
-                for panel in 0..self.panels {
-                    let candidate = *self.best.row(row).add(panel);
-                    if candidate > value {
-                        (value, best) = (candidate, panel);
-                    }
+        // SAFETY: every panel's place was written before the barrier.
+        unsafe {
+            if let Some(ids) = &self.ids {
+                for row in worker.share(self.rows) {
+                    *ids.row(0).add(row) = self.index(row);
                 }
-                let mut columns = best * WIDTH..self.n.min((best + 1) * WIDTH);
-                let out = self.out.row(row);
-                let index = columns.find(|&i| value > f32::NEG_INFINITY && *out.add(i) == value);
-                *self.ids.row(0).add(row) = index.unwrap_or(0) as i32;
             }
+            if let Some(top) = &self.top {
+                let (x, panels) = (self.out, Some(self.best));
+                S::enter(Find { top, worker, rows: self.rows, x, panels });
+            }
+        }
+    }
+
+    /// The index of the largest of a row.
+    ///
+    /// # Safety
+    /// The row and the largest values of its panels are written, buffers are alive.
+    #[inline(always)]
+    unsafe fn index(&self, row: usize) -> i32 {
+        // SAFETY: as the caller's.
+        unsafe {
+            let (mut value, mut best) = (f32::NEG_INFINITY, 0);
+            for panel in 0..self.panels {
+                let candidate = *self.best.row(row).add(panel);
+                if candidate > value {
+                    (value, best) = (candidate, panel);
+                }
+            }
+            let mut columns = best * WIDTH..self.n.min((best + 1) * WIDTH);
+            let out = self.out.row(row);
+            let index = columns.find(|&i| value > f32::NEG_INFINITY && *out.add(i) == value);
+            index.unwrap_or(0) as i32
         }
     }
 }

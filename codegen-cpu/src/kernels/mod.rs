@@ -26,6 +26,7 @@ mod registry;
 mod rope;
 mod rows;
 mod simd;
+mod top_k;
 mod uses;
 mod worker;
 
@@ -33,5 +34,6 @@ pub(crate) use barrier::Barrier;
 pub(crate) use bind::{Binder, Buffer, Run};
 pub(crate) use registry::bind;
 pub use registry::{names, row_wise};
+pub(crate) use top_k::MOST as MOST_OF_A_ROW;
 pub(crate) use uses::{Use, check_chain};
 pub(crate) use worker::{Scratch, Worker, share};

@@ -15,6 +15,8 @@ use passes::{ROW_WISE_OPS, TargetInfo};
 /// Tokens in a KV block: as many as fill a 64-byte vector with one key component each.
 pub const KV_BLOCK_TOKENS: u32 = 16;
 
+/// The most elements of a row that `top_k` finds.
+pub const MOST_FOUND: u64 = crate::kernels::MOST_OF_A_ROW as u64;
 /// Gate and up rows that alternate, half a panel of each.
 const GATE_UP_BLOCK: u64 = 32;
 

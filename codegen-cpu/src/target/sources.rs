@@ -88,6 +88,7 @@ sources! {
     "src/kernels/simd/neon.rs",
     "src/kernels/simd/portable.rs",
     "src/kernels/simd/tests.rs",
+    "src/kernels/top_k.rs",
     "src/kernels/uses.rs",
     "src/kernels/worker.rs",
     "src/target/external.rs",

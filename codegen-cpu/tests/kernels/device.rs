@@ -269,7 +269,8 @@ enum Tail {
     End(End),
 }
 
-const PLAIN: End = End { bias: 0, gate: 0, alpha: 0.0, limit: 0.0, residual: None, argmax: false };
+const PLAIN: End =
+    End { bias: 0, gate: 0, alpha: 0.0, limit: 0.0, residual: None, argmax: false, top_k: 0 };
 
 /// Kernel, buffers, counts and what follows. Attention has too many sizes to be met by chance.
 const SHAPES: &[(&str, usize, usize, Tail)] = &[
@@ -288,7 +289,10 @@ const SHAPES: &[(&str, usize, usize, Tail)] = &[
     ("linear_matmul_bf16_bf16", 3, 5, Tail::End(End { gate: 1, ..PLAIN })),
     ("linear_matmul_bf16_f32", 5, 5, Tail::End(End { argmax: true, ..PLAIN })),
     ("linear_dequant_matmul_i8_f32_f32", 5, 6, Tail::End(End { bias: 1, gate: 2, ..PLAIN })),
+    ("linear_matmul_bf16_f32", 6, 5, Tail::End(End { top_k: 4, ..PLAIN })),
+    ("linear_matmul_f32_f32", 7, 5, Tail::End(End { argmax: true, top_k: 2, ..PLAIN })),
     ("argmax_f32", 2, 3, Tail::Nothing),
+    ("top_k_f32", 3, 4, Tail::Nothing),
     ("rotary_f32", 3, 7, Tail::Nothing),
     ("kv_write_bf16", 4, 6, Tail::Nothing),
 ];
@@ -300,7 +304,7 @@ proptest! {
     #[test]
     fn bound_calls_stay_inside_their_buffers(
         shape in prop::sample::select(SHAPES),
-        lengths in prop::collection::vec(0usize..700, 5),
+        lengths in prop::collection::vec(0usize..700, 7),
         sizes in prop::collection::vec(prop::sample::select(vec![0u64, 1, 2, 4, 5, 16, 32, 64]), 9),
         data in any::<u8>(),
     ) {

@@ -80,7 +80,7 @@ fn end() -> impl Strategy<Value = End> {
     (0..3usize, 0..3usize, any::<bool>(), 0.5f32..2.0, 0.1f32..8.0).prop_map(
         |(bias, gate, residual, alpha, limit)| {
             let residual = residual.then_some(0);
-            End { bias, gate, alpha, limit, residual, argmax: false }
+            End { bias, gate, alpha, limit, residual, argmax: false, top_k: 0 }
         },
     )
 }
@@ -151,15 +151,22 @@ proptest! {
         }
     }
 
-    /// The logits are those of the product, the index that of the largest of what is stored.
+    /// The logits are those of the product, indices those of the largest of what is stored.
     #[test]
     fn the_largest_of_every_kind_of_product(
         case in case(), bias in any::<bool>(), threads in 1..=3usize,
+        (argmax, most, equal) in (any::<bool>(), 0..6usize, any::<bool>()),
     ) {
         let case = Case { out: F32, ..case };
         let data = case.data(case.t, 1);
-        let end = End { bias: usize::from(bias), argmax: true, ..End::default() };
-        let with = Operands { bias: noise(case.seed, case.n), ids: vec![], residual: vec![] };
+        let top_k = most.min(case.n);
+        let argmax = argmax || top_k == 0;
+        let end = End { bias: usize::from(bias), argmax, top_k, ..End::default() };
+        let mut with = Operands { bias: noise(case.seed, case.n), ids: vec![], residual: vec![] };
+        if equal {
+            // Larger than every sum, so that most results are equal.
+            with.bias.iter_mut().for_each(|b| *b = if *b < 0.9 { 1e12 } else { f32::NAN });
+        }
         for set in InstructionSet::available() {
             let product = case.run((set, threads), &data, None, 0);
             let want = ended((set, 1), &product, case.n, &end, &with, F32);
@@ -167,16 +174,35 @@ proptest! {
             if bias {
                 buffers.push(encode(F32, &with.bias));
             }
+            let out = buffers.len();
             buffers.push(unwritten(F32, rows * case.n));
-            buffers.push(bytes_of_i32(&vec![-1; rows]));
+            if argmax {
+                buffers.push(bytes_of_i32(&vec![-1; rows]));
+            }
+            if top_k > 0 {
+                buffers.push(unwritten(F32, rows * top_k));
+                buffers.push(bytes_of_i32(&vec![-1; rows * top_k]));
+            }
             buffers.push(vec![0xff; 8 * rows * case.n.div_ceil(64)]);
             scalars.extend(end.scalars());
             run(set, threads, &format!("linear_{name}"), &mut buffers, &scalars);
-            let logits = decode(F32, &buffers[buffers.len() - 3]);
+            let logits = decode(F32, &buffers[out]);
             prop_assert_eq!(bits(&logits), bits(&want), "{} {}", set, name);
-            let best: Vec<i32> =
-                logits.chunks(case.n).map(|row| reference::argmax(row) as i32).collect();
-            prop_assert_eq!(to_i32(&buffers[buffers.len() - 2]), best, "{} {}", set, name);
+            let each = || logits.chunks(case.n);
+            if argmax {
+                let best: Vec<i32> = each().map(|row| reference::argmax(row) as i32).collect();
+                prop_assert_eq!(to_i32(&buffers[out + 1]), best, "{} {}", set, name);
+            }
+            if top_k > 0 {
+                let places = &buffers[buffers.len() - 3..];
+                let best: Vec<usize> =
+                    each().flat_map(|row| reference::top_k(row, top_k)).collect();
+                let ids: Vec<i32> = best.iter().map(|&i| i as i32).collect();
+                prop_assert_eq!(to_i32(&places[1]), ids, "{} {}", set, name);
+                let values: Vec<f32> =
+                    best.iter().enumerate().map(|(i, id)| logits[i / top_k * case.n + id]).collect();
+                prop_assert_eq!(bits(&decode(F32, &places[0])), bits(&values), "{} {}", set, name);
+            }
         }
     }
 }
@@ -245,10 +271,14 @@ fn ends_that_do_not_fit_are_refused() {
         ("linear_matmul_f32_f32", End { bias: 2, ..none }),
         ("linear_matmul_f32_bf16", End { argmax: true, ..none }),
         ("linear_matmul_f32_f32", End { argmax: true, gate: 1, ..none }),
+        ("linear_matmul_f32_bf16", End { top_k: 2, ..none }),
+        ("linear_matmul_f32_f32", End { top_k: 2, gate: 1, ..none }),
     ] {
         let fit = why(kernel, 64, end);
         assert!(fit.contains("the end does not fit"), "{kernel} {end:?}: {fit}");
     }
+    let many = why("linear_matmul_f32_f32", 64, End { top_k: 65, ..none });
+    assert!(many.contains("`k` is 65, expected 1 to 64"), "{many}");
     let unknown = why("linear_add_f32", 64, none);
     assert!(unknown.contains("linear_add_f32"), "{unknown}");
 }

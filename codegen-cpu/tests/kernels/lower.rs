@@ -322,6 +322,12 @@ fn products_with_ends() {
 ";
     assert_eq!(composite(kept), "linear_matmul_f32_f32");
     assert_eq!(composite(&kept.replace("return %l, %i", "return %i")), "linear_matmul_f32_f32");
+    let top = "  %v, %j = top_k %l {k = 5} : f32[3,5], i32[3,5]\n  return";
+    let sampled = kept.replace("  return", top);
+    for results in ["%l, %i, %v, %j", "%v", "%i, %j"] {
+        let some = sampled.replace("%l, %i\n}", &format!("{results}\n}}"));
+        assert_eq!(composite(&some), "linear_matmul_f32_f32");
+    }
 }
 
 /// Ends that no kernel has are run op by op.

@@ -23,3 +23,4 @@ mod recurrent;
 mod rope;
 mod select;
 mod support;
+mod top_k;

@@ -101,17 +101,20 @@ pub(crate) struct End {
     /// The stride of a residual.
     pub(crate) residual: Option<usize>,
     pub(crate) argmax: bool,
+    /// How many of the largest; 0 for none.
+    pub(crate) top_k: usize,
 }
 
 impl End {
     /// Its scalars, after the strides of the product.
     pub(crate) fn scalars(&self) -> Vec<Scalar> {
-        let Self { bias, gate, residual, argmax, .. } = *self;
+        let Self { bias, gate, residual, argmax, top_k, .. } = *self;
         let counts = [
             bias,
             gate,
             usize::from(residual.is_some()),
             usize::from(argmax),
+            top_k,
             residual.unwrap_or(0),
         ];
         let mut scalars = ints(counts);

@@ -1,6 +1,7 @@
 //! Arithmetic on rows.
 
 use super::Tensor;
+use std::cmp::Ordering;
 
 pub(super) fn zip(a: &Tensor, b: &Tensor, op: impl Fn(f64, f64) -> f64) -> Vec<f64> {
     a.data().iter().zip(b.data()).map(|(&a, &b)| op(a, b)).collect()
@@ -31,6 +32,25 @@ pub(super) fn argmax(x: &Tensor) -> Vec<f64> {
         (0..row.len()).fold(0, larger) as f64
     };
     x.rows().map(best).collect()
+}
+
+/// Values and indices.
+pub(super) fn top_k(x: &Tensor, k: usize) -> Vec<Vec<f64>> {
+    let best = |row: &[f64]| {
+        let rank = |i: usize| if row[i].is_nan() { f64::NEG_INFINITY } else { row[i] };
+        let mut order: Vec<usize> = (0..row.len()).collect();
+        // Stable, so that the smaller index comes first; what is no number after what is infinite.
+        order.sort_by(|&a, &b| {
+            let larger = rank(b).partial_cmp(&rank(a)).unwrap_or(Ordering::Equal);
+            larger.then(row[a].is_nan().cmp(&row[b].is_nan()))
+        });
+        order.truncate(k);
+        order
+    };
+    let chosen: Vec<Vec<usize>> = x.rows().map(best).collect();
+    let values = x.rows().zip(&chosen).flat_map(|(row, ids)| ids.iter().map(|&i| row[i]));
+    let ids = chosen.iter().flatten().map(|&i| i as f64);
+    vec![values.collect(), ids.collect()]
 }
 
 /// One factor for each row.

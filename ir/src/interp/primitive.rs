@@ -53,6 +53,7 @@ fn several(op: &Op, args: &[&Tensor]) -> Result<Option<Vec<Vec<f64>>>, Failure> 
         Op::QuantizeFp8 { group, power_of_two } => {
             quant::quantize_fp8(args[0], *group as usize, *power_of_two)
         }
+        Op::TopK { k } => arith::top_k(args[0], *k as usize),
         Op::Route { spec } => experts::route(args[0], args.get(1).copied(), spec),
         Op::ExpertGroups { experts } => experts::expert_groups(args[0], *experts as usize)?,
         _ => return Ok(None),
@@ -129,6 +130,7 @@ fn single(op: &Op, args: &[&Tensor], dims: &[usize]) -> Result<Vec<f64>, Failure
         Op::QuantizeWeight { .. }
         | Op::QuantizeRows {}
         | Op::QuantizeFp8 { .. }
+        | Op::TopK { .. }
         | Op::Route { .. }
         | Op::ExpertGroups { .. } => unreachable!("ops of several results are computed apart"),
         Op::StoreRows {}

@@ -302,3 +302,38 @@ fn sinks_take_probability_and_windows_hide_places() {
     let last_two = [1100. / 3., 1100. / 4.].map(|x| f64::from(x as f32));
     assert_close(outs[1].data(), &[one[0], one[1], last_two[0], last_two[1]]);
 }
+
+/// Equal numbers in order of their indices, zeros among them; NaN after what is infinite.
+#[test]
+fn the_largest_come_in_order() {
+    let outs = run(
+        "func @f(%x: f32[2,6]) {
+  %v, %i = top_k %x {k = 6} : f32[2,6], i32[2,6]
+  %w, %j = top_k %x {k = 2} : f32[2,2], i32[2,2]
+  return %v, %i, %w, %j
+}
+",
+        &[f32s(
+            &[2, 6],
+            &[
+                1.,
+                f64::NAN,
+                3.,
+                1.,
+                f64::NEG_INFINITY,
+                3.,
+                -0.,
+                0.,
+                -1.,
+                f64::NAN,
+                f64::INFINITY,
+                0.,
+            ],
+        )],
+    );
+    assert_eq!(outs[1].data(), [2., 5., 0., 3., 4., 1., 4., 0., 1., 5., 2., 3.]);
+    assert_eq!(outs[0].data()[..5], [3., 3., 1., 1., f64::NEG_INFINITY]);
+    assert!(outs[0].data()[5].is_nan() && outs[0].data()[6..8] == [f64::INFINITY, -0.]);
+    assert_eq!(outs[2].data(), [3., 3., f64::INFINITY, 0.]);
+    assert_eq!(outs[3].data(), [2., 5., 4., 0.]);
+}

@@ -47,6 +47,9 @@ pub struct BuildOptions {
     /// Whether inputs of FP8 projections are quantised to FP8 too, in groups of 128 channels, as
     /// those who published the weights do. Else only the weights are.
     pub quantize_activations: bool,
+    /// How many of the largest logits of a row are returned apart, as many as there are at most; 0 for
+    /// none.
+    pub head_top_k: u64,
 }
 
 /// The model of `checkpoint` as primitive ops.
@@ -56,11 +59,13 @@ pub struct BuildOptions {
 /// at the end, `R` rows of the hidden-state memory.
 ///
 /// - `@decode(inputs.., states..)` returns `logits f32[T,V]`, `argmax i32[T]` and the last version
-///   of each state.
+///   of each state; with [`BuildOptions::head_top_k`] `K` also, after `argmax`, `top_logits f32[T,K]` and
+///   `top_ids i32[T,K]`, the largest logits in descending order.
 /// - `@prefill(inputs.., states.., hidden)` stores the residual stream before the final norm in the
 ///   first `T` rows of `hidden`, a state `[R,H]` of the activation type, and returns the states and
 ///   `hidden`. All its rows are one sequence: tables have one row.
-/// - `@head(rows i32[T], hidden)` returns `logits f32[T,V]` and `argmax i32[T]` of rows of `hidden`.
+/// - `@head(rows i32[T], hidden)` returns `logits f32[T,V]` and `argmax i32[T]` of rows of `hidden`, and
+///   what `@decode` returns after these.
 ///
 /// Inputs are `token_ids`, `positions`, `slots i32[T]` and `block_table i32[T,W]`; where a layer has
 /// a window, `window_slots i32[T]` and `window_table i32[T,W]`; where one has recurrent memory,
@@ -288,6 +293,11 @@ impl<'a> Builder<'a> {
         let normed = self.norm(names::FINAL_NORM, x, self.options.precision.weights, "final_norm");
         let logits = self.head(normed);
         let argmax = self.op(Op::Argmax {}, &[logits], "argmax");
-        vec![logits, argmax]
+        let mut results = vec![logits, argmax];
+        let k = self.options.head_top_k.min(self.columns(logits));
+        if k > 0 {
+            results.extend(self.ops(Op::TopK { k }, &[logits], ["top_logits", "top_ids"]));
+        }
+        results
     }
 }

@@ -157,4 +157,5 @@ pub(crate) const F32: BuildOptions = BuildOptions {
     kv_dtype: DType::F32,
     kv_block_tokens: 16,
     quantize_activations: false,
+    head_top_k: 0,
 };

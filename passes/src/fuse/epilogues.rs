@@ -10,10 +10,10 @@ use ir::{DType, Func, Node, NodeId, Op, ValueId};
 /// A product and the element-wise ops on its result become a composite of kind `linear`, in this
 /// order, each at most once: a bias (`add_bias`, `expert_bias`), the activation of pairs of columns
 /// (`silu_mul_pairs`, `swiglu_clamped_pairs`) in the target's blocks, a residual (`add`), a rounding
-/// (`cast`); or `argmax` of the product or of its sum with a bias.
+/// (`cast`); or `argmax`, `top_k` or both of the product or of its sum with a bias.
 ///
 /// The product must be f32, and nothing else may read what is on the way; only the values that
-/// `argmax` compares may have other readers.
+/// `argmax` and `top_k` compare may have other readers.
 pub(crate) struct FuseEpilogues;
 
 impl Rewrite for FuseEpilogues {
@@ -64,6 +64,7 @@ enum Step {
     Residual,
     Cast,
     Argmax,
+    TopK,
 }
 
 impl Step {
@@ -76,6 +77,7 @@ impl Step {
             Op::Add {} => Some(Self::Residual),
             Op::Cast { to } => to.is_float().then_some(Self::Cast),
             Op::Argmax {} => Some(Self::Argmax),
+            Op::TopK { .. } => Some(Self::TopK),
             _ => None,
         }
     }
@@ -83,7 +85,7 @@ impl Step {
     /// Whether it may come after `self`, on a value of type f32 or not.
     fn leads_to(self, next: Self) -> bool {
         match next {
-            Self::Argmax => self <= Self::Bias,
+            Self::Argmax | Self::TopK => self <= Self::Bias,
             _ => self < next,
         }
     }
@@ -114,13 +116,21 @@ fn origin(func: &Func, root: NodeId, target: &TargetInfo) -> Result<(NodeId, Pro
     }
 }
 
-/// The only reader of what `node` makes, if it may follow.
+/// The only reader of what `node` makes, if it may follow; of readers that compare, the next.
 fn follower(func: &Func, node: NodeId, step: Step, target: &TargetInfo) -> Option<(NodeId, Step)> {
-    let value = func.nodes[node].outs[0];
-    if step <= Step::Bias
-        && let Some(argmax) = func.users(value).find(|&n| func.nodes[n].op == Op::Argmax {})
-    {
-        return Some((argmax, Step::Argmax));
+    // Those that compare read the same value, one after the other.
+    let value = match step {
+        Step::Argmax | Step::TopK => func.nodes[node].args[0],
+        _ => func.nodes[node].outs[0],
+    };
+    if step <= Step::Bias || step >= Step::Argmax {
+        let compares = |n: &NodeId| Some((*n, Step::of(&func.nodes[*n], target)?));
+        let later = func.users(value).filter_map(|n| compares(&n));
+        let later = later.filter(|&(_, next)| next >= Step::Argmax && next > step);
+        let next = later.min_by_key(|&(_, next)| next);
+        if next.is_some() || step >= Step::Argmax {
+            return next;
+        }
     }
     let reader = func.users(value).next().filter(|_| func.uses(value) == 1)?;
     let next = Step::of(&func.nodes[reader], target).filter(|&next| step.leads_to(next))?;

@@ -103,14 +103,18 @@ pub(super) fn random_func(picks: &[Pick], forms: Forms) -> Func {
             8 => (Op::Cast { to: out }, vec![x]),
             9 => (Op::Slice { axis: 1, start: u64::from(flag) * 2, len: 4 }, vec![x]),
             10 => (Op::Concat { axis: 1 }, vec![x, y]),
-            11 => (Op::Argmax {}, vec![x]),
+            11 => {
+                // Joined with a product alone, together, and of another value.
+                values.extend(op(&mut func, Op::Argmax {}, &[x]).filter(|_| flag));
+                (Op::TopK { k: 1 + c as u64 % 4 }, vec![if b % 3 == 0 { y } else { x }])
+            }
             _ => (Op::StoreRows {}, vec![state, x]),
         };
         let writes = !op.writes().is_empty();
         let Ok(node) = func.append(op, &args, "") else { continue };
         match (writes, func.nodes[node].outs[0]) {
             (true, next) => state = next,
-            (false, out) => values.push(out),
+            (false, _) => values.extend(&func.nodes[node].outs),
         }
     }
     let mut results: Vec<ValueId> = values.iter().rev().take(3).copied().collect();

@@ -1,4 +1,4 @@
-//! A token of each row, by temperature, top-k and top-p.
+//! A token of each row, by temperature, top-k and top-p, and the largest of each row in order.
 
 use super::{
     Declined,
@@ -6,6 +6,7 @@ use super::{
 };
 use crate::chip::Chip;
 use compiler::{Arg, Lowered, Operand};
+use ir::Op;
 
 /// Logits that are looked at at once.
 const CHUNK: u64 = 4096;
@@ -66,4 +67,60 @@ pub fn sample(logits: &Operand, args: &SampleArgs, chip: &Chip) -> Result<Lowere
     let blocks = rows.clamp(1, u64::from(chip.vector_cores)) as u32;
     let why = "thresholds by halving: no sort, and numbers of each row are read on the device";
     Ok(kernel.call(buffers, &[rows, logits.row_stride], blocks, why))
+}
+
+/// The most that [`top_k`] finds: one pass over what is left for each.
+pub const MOST: u64 = 256;
+/// Columns whose largest is found by one repetition of an instruction.
+const LANES: u64 = 64;
+
+/// The kernel of [`Op::TopK`]. Where a row has fewer numbers than are wanted, indices are -1.
+///
+/// # Errors
+/// [`Declined`] for other ops, more than 256 of a row, and elements that are neither `f32` nor `bf16`.
+pub fn top_k(
+    op: &Op,
+    operands: &[Operand],
+    results: &[Operand],
+    chip: &Chip,
+) -> Result<Lowered, Declined> {
+    let &Op::TopK { k } = op else {
+        return Err(Declined(format!("{} has no kernel here", op.mnemonic())));
+    };
+    let x = &operands[0];
+    let (rows, columns) = (x.dim(0), x.dim(1));
+    let element = float(x.ty.dtype, "an element")?;
+    require(k <= MOST, || format!("{k} of a row; the kernel finds {MOST}"))?;
+    let groups = columns.next_multiple_of(CHUNK) / LANES;
+    let candidates = k.min(columns.div_ceil(LANES));
+    let work = reduction_work(groups.max(candidates * LANES));
+    Budget::default()
+        .buffer("columns", 2 * CHUNK * element + CHUNK * 4)
+        .buffer("largest of groups", groups * 4)
+        .buffer("candidates", candidates * LANES * 4 + work * 4 + 32)
+        .buffer("results", k.next_multiple_of(LANES) * (element + 8))
+        .fits(chip.ub_bytes)?;
+    let kernel = Source::new(&format!("The {k} largest of each row of {columns}, in order."))
+        .element("Element", x.ty.dtype, "rows and values")?
+        .size("K", k, "found in a row")
+        .size("COLUMNS", columns, "elements of a row")
+        .size("CHUNK", CHUNK, "columns that are looked at at once")
+        .size("GROUPS", groups, "largest ones that are kept of a row")
+        .size("CANDIDATES", candidates, "groups that are looked into")
+        .size("WORK", work, "floats that finding the largest of either takes")
+        .number(
+            "NEVER",
+            f32::MIN,
+            "stands behind the last column and in the place of what was found",
+        )
+        .part(include_str!("../vector.h"))
+        .part(include_str!("top_k.h"))
+        .part(include_str!("top_k.cpp"))
+        .kernel("top_k");
+    let args = vec![Arg::Operand(0), Arg::Result(0), Arg::Result(1)];
+    let strides = [x, &results[0], &results[1]].map(|o| o.row_stride);
+    let scalars = [&[rows], &strides[..]].concat();
+    let blocks = rows.clamp(1, u64::from(chip.vector_cores)) as u32;
+    let why = "reads a row once; only groups whose largest is among the best are looked into";
+    Ok(kernel.call(args, &scalars, blocks, why))
 }

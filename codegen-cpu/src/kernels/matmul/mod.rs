@@ -98,7 +98,7 @@ impl<W: Weight> Kernel for Matmul<W> {
                     self.panels::<S, Widening>(worker, x, self.staged_stride(), false);
                 }
             }
-            self.end.finish(worker);
+            self.end.finish::<S>(worker);
         }
     }
 }

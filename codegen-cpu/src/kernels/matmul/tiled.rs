@@ -59,7 +59,7 @@ impl Kernel for Tiled {
             } else {
                 self.panels::<S>(worker, self.0.x.row(0), self.0.x.stride());
             }
-            self.0.end.finish(worker);
+            self.0.end.finish::<S>(worker);
         }
     }
 }

@@ -129,7 +129,7 @@ impl<M: Method> Kernel for Product<M> {
                 unsafe {
                     let inputs = self.0.stage::<P>(self.1);
                     self.0.meet::<S, P>(self.1, &inputs);
-                    self.0.end.finish(self.1);
+                    self.0.end.finish::<S>(self.1);
                 }
             }
         }

@@ -65,6 +65,17 @@ pub fn argmax(x: &[f32]) -> usize {
     x.iter().position(|&v| v == largest && v > f32::NEG_INFINITY).unwrap_or(0)
 }
 
+/// Indices of the `k` largest elements in descending order, the smaller first among equals; NaN last.
+pub fn top_k(x: &[f32], k: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..x.len()).collect();
+    order.sort_by(|&a, &b| match (x[a].is_nan(), x[b].is_nan()) {
+        (false, false) => x[b].partial_cmp(&x[a]).unwrap_or(std::cmp::Ordering::Equal),
+        (a, b) => a.cmp(&b),
+    });
+    order.truncate(k);
+    order
+}
+
 /// Cosines, then sines, of a position times each frequency, all times `factor`.
 pub fn rope_row(position: i32, frequencies: &[f32], factor: f32) -> Vec<f64> {
     let angle = |&f: &f32| f64::from(position.max(0)) * f64::from(f);

@@ -11,7 +11,7 @@ use crate::kernels::l2_norm::L2Norm;
 use crate::kernels::norm::{AddRmsNorm, RmsNorm};
 use crate::kernels::rope::{RopeTable, Rotary};
 use crate::kernels::rows::{Copy, Embed, GatherRows, Nd, Paneled, StoreRows};
-use crate::kernels::{argmax, kv::KvWrite};
+use crate::kernels::{argmax, kv::KvWrite, top_k};
 use half::bf16;
 
 pub(super) const KERNELS: Table = &[
@@ -60,6 +60,7 @@ pub(super) const KERNELS: Table = &[
     ("add_rms_norm_f32", choose::<AddRmsNorm<f32>>),
     ("add_rms_norm_bf16", choose::<AddRmsNorm<bf16>>),
     ("argmax_f32", choose::<argmax::Argmax>),
+    ("top_k_f32", choose::<top_k::TopK>),
     ("rope_table", choose::<RopeTable>),
     ("rotary_f32", choose::<Rotary>),
     ("kv_write_f32", choose::<KvWrite<f32>>),

@@ -1,7 +1,7 @@
 //! What dense decoders are made of.
 
 use super::{Call, float, is, is_f32, rows_of, stride};
-use crate::target::GATE_UP_BLOCK;
+use crate::target::{GATE_UP_BLOCK, MOST_FOUND};
 use compiler::{Arg, Lowered, Operand};
 use ir::{DType, Layout, Op};
 
@@ -118,6 +118,9 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
             .named(format!("silu_mul_{}", float(out)?)),
         (Op::Argmax {}, [x]) if is_f32(&[x]) => {
             call.ints(&[x.dim(0), x.dim(1), stride(x)]).named("argmax_f32")
+        }
+        (Op::TopK { k }, [x]) if is_f32(&[x]) && *k <= MOST_FOUND => {
+            call.ints(&[x.dim(0), x.dim(1), *k, stride(x)]).named("top_k_f32")
         }
         (Op::RopeTable { spec }, [positions]) => {
             let mut call = call.ints(&[positions.dim(0), spec.dim / 2]);

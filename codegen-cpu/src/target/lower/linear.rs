@@ -1,7 +1,7 @@
 //! Products with what is done to their results on the way to memory.
 
 use super::{float, is, is_f32, product, stride};
-use crate::target::GATE_UP_BLOCK;
+use crate::target::{GATE_UP_BLOCK, MOST_FOUND};
 use compiler::{Arg, Lowered, Operand};
 use ir::{DType, Func, Node, Op, ValueId};
 use tensor::layout::Panels;
@@ -15,7 +15,9 @@ struct End<'a> {
     bias: Option<Bias<'a>>,
     gate: Option<Gate>,
     residual: Option<Value<'a>>,
-    argmax: bool,
+    argmax: Option<ValueId>,
+    /// How many, values and indices.
+    top_k: Option<(u64, [ValueId; 2])>,
 }
 
 enum Bias<'a> {
@@ -43,22 +45,26 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
     let (mut end, mut value) = (End::default(), product.outs[0]);
     for node in nodes {
         reading.add(&mut end, node, value)?;
-        // Argmax looks at what goes to memory.
-        if !end.argmax {
+        // These look at what goes to memory.
+        if !matches!(node.op, Op::Argmax {} | Op::TopK { .. }) {
             value = node.outs[0];
         }
     }
-    let out = &reading.body.values[value].ty;
-    let dense = Operand::dense(out.clone());
+    let dense = Operand::dense(reading.body.values[value].ty.clone());
     let result = |v: ValueId| reading.body.results.iter().position(|&r| r == v);
-    let best = reading.body.order.last().map(|&n| reading.body.nodes[n].outs[0])?;
-    let to = match result(value) {
-        Some(i) => (Arg::Result(i), results.get(i)?),
-        // Values that are compared and not kept.
-        None => (Arg::Scratch(1), &dense),
+    let mut scratch_bytes = Vec::new();
+    // Values that nobody reads, such as those that are compared and not kept, are temporary.
+    let mut buffer = |v: ValueId| match result(v) {
+        Some(i) => Some(Arg::Result(i)),
+        None => {
+            scratch_bytes.push(reading.body.values[v].ty.bytes()?);
+            Some(Arg::Scratch(scratch_bytes.len() - 1))
+        }
     };
-    let best = if end.argmax { Some(Arg::Result(result(best)?)) } else { None };
-    end.after(&product.op, &args, to, best)
+    let out = result(value).map_or(Some(&dense), |i| results.get(i))?;
+    let to = (buffer(value)?, out);
+    let found = end.found().into_iter().map(&mut buffer).collect::<Option<Vec<_>>>()?;
+    end.after(&product.op, &args, to, found, scratch_bytes)
 }
 
 /// The body of a composite and its operands.
@@ -76,8 +82,11 @@ impl<'a> Reading<'a> {
 
     /// Adds what `node` does with `value` to the end, if it may come next.
     fn add(&self, end: &mut End<'a>, node: &Node, value: ValueId) -> Option<()> {
+        if !matches!(node.op, Op::Argmax {} | Op::TopK { .. }) && !end.found().is_empty() {
+            return None;
+        }
         let f32s = |v: ValueId| self.body.values[v].ty.dtype == DType::F32;
-        let fresh = end.gate.is_none() && end.residual.is_none() && !end.argmax;
+        let fresh = end.gate.is_none() && end.residual.is_none();
         match (&node.op, &node.args[..]) {
             (Op::AddBias {}, &[x, bias]) if x == value && fresh && end.bias.is_none() => {
                 end.bias = Some(Bias::Row(self.operand(bias)?));
@@ -98,7 +107,14 @@ impl<'a> Reading<'a> {
             }
             // The result is rounded on its way out, once.
             (Op::Cast { .. }, &[x]) if x == value => {}
-            (Op::Argmax {}, &[x]) if x == value && fresh => end.argmax = true,
+            (Op::Argmax {}, &[x]) if x == value && fresh && end.argmax.is_none() => {
+                end.argmax = Some(node.outs[0]);
+            }
+            (&Op::TopK { k }, &[x])
+                if x == value && fresh && end.top_k.is_none() && k <= MOST_FOUND =>
+            {
+                end.top_k = Some((k, [node.outs[0], node.outs[1]]));
+            }
             _ => return None,
         }
         f32s(value).then_some(())
@@ -106,13 +122,20 @@ impl<'a> Reading<'a> {
 }
 
 impl End<'_> {
-    /// The call of a product that ends so and stores to `to`, and the largest to `best`.
+    /// What is found among the results, in the order of its buffers.
+    fn found(&self) -> Vec<ValueId> {
+        let top_k = self.top_k.iter().flat_map(|(_, outs)| outs);
+        self.argmax.iter().chain(top_k).copied().collect()
+    }
+
+    /// The call of a product that ends so and stores to `to`, and what is found to `found`.
     fn after(
         &self,
         op: &Op,
         operands: &[Value<'_>],
         (to, out): Value<'_>,
-        best: Option<Arg>,
+        found: Vec<Arg>,
+        mut scratch_bytes: Vec<u64>,
     ) -> Option<Lowered> {
         let types: Vec<&Operand> = operands.iter().map(|(_, o)| *o).collect();
         let (name, mut call) = product::call(op, &types, out)?;
@@ -142,16 +165,16 @@ impl End<'_> {
             }
         };
         call.args.push(to);
-        let mut scratch_bytes = vec![];
-        if let Some(best) = best {
-            call.args.extend([best, Arg::Scratch(0)]);
+        if !found.is_empty() {
             scratch_bytes.push(4 * out.dim(0) * out.dim(1).div_ceil(Panels::WIDTH));
+            call.args.extend(found);
+            call.args.push(Arg::Scratch(scratch_bytes.len() - 1));
         }
-        if to == Arg::Scratch(1) {
-            scratch_bytes.push(out.ty.bytes()?);
-        }
+        let flags = [self.residual.is_some(), self.argmax.is_some()].map(u64::from);
         let lowered = call
-            .ints(&[bias, gate, u64::from(self.residual.is_some()), u64::from(self.argmax)])
+            .ints(&[bias, gate])
+            .ints(&flags)
+            .ints(&[self.top_k.map_or(0, |(k, _)| k)])
             .ints(&[residual_stride])
             .float(alpha)
             .float(limit)

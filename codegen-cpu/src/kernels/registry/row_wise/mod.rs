@@ -69,6 +69,7 @@ pub(super) const KERNELS: &[&str] = &[
     "swiglu_clamped_f32",
     "swiglu_clamped_pairs_bf16",
     "swiglu_clamped_pairs_f32",
+    "top_k_f32",
 ];
 
 #[cfg(test)]

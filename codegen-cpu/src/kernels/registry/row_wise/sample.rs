@@ -109,6 +109,9 @@ pub(super) fn sample(kernel: &str, rows: usize) -> Sample {
         ),
         "l2_norm" => call(vec![f(1, x), f(2, x)], &[rows, 2, N / 2, STRIDE, STRIDE], &[1e-6, 0.5]),
         "argmax" => call(vec![f(1, x), indices(rows, 3)], &[rows, N, STRIDE], &[]),
+        "top_k" => {
+            call(vec![f(1, x), f(2, rows * 5), indices(rows * 5, 3)], &[rows, N, 5, STRIDE], &[])
+        }
         "rope_table" => call(
             vec![indices(rows, 900), f(1, rows * 8)],
             &[rows, 4],
