@@ -47,6 +47,7 @@ fn engine(rows: u32, tier: u32) -> Engine<FakeDevice> {
         head_rows: vec![1],
         context_tiers: vec![tier],
         max_running_requests: rows,
+        head_top_k: 64,
         ..FakeModel::default()
     };
     model.engine(EngineOptions::default())

@@ -28,6 +28,17 @@ pub(crate) struct Ports {
     pub(crate) rows: BufferRef,
     pub(crate) logits: BufferRef,
     pub(crate) argmax: BufferRef,
+    /// Where the plan finds the most likely tokens.
+    pub(crate) top: Option<TopPorts>,
+}
+
+/// `top_logits` and `top_ids`.
+#[derive(Clone, Copy)]
+pub(crate) struct TopPorts {
+    pub(crate) logits: BufferRef,
+    pub(crate) ids: BufferRef,
+    /// Of each row.
+    pub(crate) count: u32,
 }
 
 /// Every captured plan.
@@ -72,6 +83,12 @@ impl<G> Sized<G> {
 
     pub(crate) fn max_rows(&self) -> u32 {
         self.set.max_rows()
+    }
+
+    /// The most tokens of a row that a plan finds.
+    pub(crate) fn most_found(&self) -> u32 {
+        let found = self.sizes.iter().filter_map(|&size| self.get(size).ports.top);
+        found.map(|top| top.count).max().unwrap_or(0)
     }
 }
 
@@ -168,6 +185,7 @@ fn check_driven(manifest: &Manifest, plan: &Plan) -> Result<Ports, EngineError> 
         rows: none,
         logits: none,
         argmax: none,
+        top: None,
     };
     if has_context {
         let tables = if plan.phase == Phase::Decode { rows } else { 1 };
@@ -190,6 +208,20 @@ fn check_driven(manifest: &Manifest, plan: &Plan) -> Result<Ports, EngineError> 
         let vocab = u64::from(manifest.model.vocab_size);
         ports.logits = output("logits", DType::F32, &[rows, vocab])?;
         ports.argmax = output("argmax", DType::I32, &[rows])?;
+        let found = [plan.output("top_logits"), plan.output("top_ids")];
+        if let Some(port) = found.into_iter().flatten().next() {
+            let count = port.dims.get(1).copied().filter(|count| (1..=vocab).contains(count));
+            let count = count.ok_or_else(|| {
+                let (name, dims) = (&port.name, &port.dims);
+                damaged(plan, format!("port `{name}` has {dims:?}, not 1 to {vocab} of each row"))
+            })?;
+            ports.top = Some(TopPorts {
+                logits: output("top_logits", DType::F32, &[rows, count])?,
+                ids: output("top_ids", DType::I32, &[rows, count])?,
+                // No more than the vocabulary, which is 32 bits wide.
+                count: count as u32,
+            });
+        }
     }
     Ok(ports)
 }

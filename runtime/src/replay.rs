@@ -2,10 +2,11 @@
 
 use crate::{
     ahead::Ahead,
-    bind::{Bound, Graphs},
+    bind::{Bound, Graphs, Sized, TopPorts},
     costs::Costs,
     inputs::{Layout, Row, Staging},
     memory::Held,
+    sampler::Ranked,
     stats::{BucketCounters, Counters},
 };
 use artifact::{BufferRef, Manifest, Phase};
@@ -29,8 +30,16 @@ pub(crate) struct Chunk {
 #[derive(Clone, Copy)]
 pub(crate) struct Outputs {
     logits: BufferRef,
+    top: Option<TopPorts>,
     /// Of the replay.
     pub(crate) time: Duration,
+}
+
+impl Outputs {
+    /// How many of the most likely tokens of a row the device found.
+    pub(crate) fn ranked(&self) -> u32 {
+        self.top.map_or(0, |top| top.count)
+    }
 }
 
 /// The device, its graphs, and the bytes on their way to and from it.
@@ -46,6 +55,8 @@ pub(crate) struct Replayer<D: Device> {
     ahead: Ahead,
     /// Bytes that a replay ended with: the most probable token of each row.
     argmax: Vec<u8>,
+    /// Bytes of the most likely tokens of a row: logits, then ids.
+    top: Vec<u8>,
 }
 
 impl<D: Device> Replayer<D> {
@@ -80,6 +91,8 @@ impl<D: Device> Replayer<D> {
         if let Some(chunk) = chunk {
             costs.limit_prefill(chunk);
         }
+        let found = |bound: &Sized<D::Graph>| bound.most_found() as usize;
+        let most_found = found(&graphs.decode).max(found(&graphs.head));
         let output_rows = graphs.head.max_rows().max(graphs.decode.max_rows()) as usize;
         Self {
             device,
@@ -91,6 +104,7 @@ impl<D: Device> Replayer<D> {
             staging: Staging::with_room(widest),
             ahead,
             argmax: Vec::with_capacity(output_rows * size_of::<i32>()),
+            top: Vec::with_capacity(most_found * (size_of::<f32>() + size_of::<i32>())),
         }
     }
 
@@ -235,7 +249,7 @@ impl<D: Device> Replayer<D> {
         started: &Started,
         counters: &Counters,
     ) -> Result<Outputs, DeviceError> {
-        let &Started { index, live, read, logits, at } = started;
+        let &Started { index, live, read, logits, top, at } = started;
         self.argmax.clear();
         self.argmax.resize((live as usize * size_of::<i32>()).min(read.bytes as usize), 0);
         self.device.read(read, &mut self.argmax)?;
@@ -247,7 +261,7 @@ impl<D: Device> Replayer<D> {
         if bucket.rows > live.saturating_mul(2) {
             counters.fallback_padding.note(1, || padding(bucket, live));
         }
-        Ok(Outputs { logits, time: Duration::from_nanos(ns) })
+        Ok(Outputs { logits, top, time: Duration::from_nanos(ns) })
     }
 
     /// The most probable token of `row` of the last replay; `None` where the device gave no token id.
@@ -255,6 +269,42 @@ impl<D: Device> Replayer<D> {
         let (ids, _) = self.argmax.as_chunks::<4>();
         let id = u32::try_from(i32::from_le_bytes(*ids.get(row as usize)?)).ok();
         id.filter(|&id| (id as usize) < self.vocab_size)
+    }
+
+    /// Reads the `count` most likely tokens of `row` into `out`, in order: as many as [`Outputs::ranked`]
+    /// at most. Those whose logit is no number, or `-inf`, are left out. Returns whether all are tokens
+    /// of the vocabulary.
+    ///
+    /// # Errors
+    /// When the replay failed.
+    pub(crate) fn best(
+        &mut self,
+        from: Outputs,
+        row: u32,
+        count: u32,
+        out: &mut Vec<Ranked>,
+    ) -> Result<bool, DeviceError> {
+        out.clear();
+        let Some(top) = from.top.filter(|top| count <= top.count) else { return Ok(false) };
+        let bytes = u64::from(count) * 4;
+        let first = u64::from(row) * u64::from(top.count) * 4;
+        self.top.clear();
+        self.top.resize(2 * bytes as usize, 0);
+        let (logits, ids) = self.top.split_at_mut(bytes as usize);
+        for (port, to) in [(top.logits, &mut *logits), (top.ids, &mut *ids)] {
+            let at = BufferRef { offset: port.offset + first, bytes, ..port };
+            self.device.read(at, to)?;
+        }
+        let (logits, ids) = (logits.as_chunks::<4>().0, ids.as_chunks::<4>().0);
+        for (&logit, &id) in logits.iter().zip(ids) {
+            let (logit, id) = (f32::from_le_bytes(logit), i32::from_le_bytes(id));
+            let token = u32::try_from(id).ok().filter(|&id| (id as usize) < self.vocab_size);
+            let Some(token) = token else { return Ok(false) };
+            if logit > f32::NEG_INFINITY {
+                out.push(Ranked::new(logit, token));
+            }
+        }
+        Ok(true)
     }
 
     /// Reads the logits of `row`; `out` has one entry for each token.
@@ -288,6 +338,7 @@ pub(crate) struct Started {
     /// Has 4 bytes to read for each of the first rows.
     read: BufferRef,
     logits: BufferRef,
+    top: Option<TopPorts>,
     at: Instant,
 }
 
@@ -300,7 +351,8 @@ impl Started {
     ) -> Result<Self, DeviceError> {
         let at = Instant::now();
         device.replay(&bound.graph)?;
-        Ok(Self { index: bound.index, live, read, logits: bound.ports.logits, at })
+        let &Bound { index, ref ports, .. } = bound;
+        Ok(Self { index, live, read, logits: ports.logits, top: ports.top, at })
     }
 }
 

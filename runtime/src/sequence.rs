@@ -5,6 +5,7 @@ use crate::{
     limits::Checked,
     memory::{Held, Memories},
     park::Parked,
+    sampler::Draw,
 };
 
 /// A request with its tokens and what it holds of the device's memories.
@@ -139,6 +140,12 @@ impl Sequence {
         } else {
             None
         }
+    }
+
+    /// The random number that its next token is drawn with.
+    pub(crate) fn draw(&self) -> Draw {
+        let Request { id, sampling, .. } = &self.request;
+        Draw { seed: sampling.seed.unwrap_or(id.0), count: self.output_len() as u64 }
     }
 
     /// Whether ids that end the output may not be chosen yet.

@@ -5,7 +5,7 @@ use crate::{
     TokenLogprob,
     inputs::Row,
     replay::{Chunk, Outputs},
-    sampler::{Choice, Draw, History, adjusts, logprob},
+    sampler::{Choice, History, adjusts, logprob, top_k},
     sequence::Sequence,
 };
 use hal::{Device, DeviceError};
@@ -332,6 +332,12 @@ impl<D: Device> Engine<D> {
             || constraint.is_some()
             || adjusts(sampling, &Choice::default());
         let (is_greedy, logprobs) = (sampling.is_greedy() && !is_adjusted, *logprobs);
+        if !is_adjusted
+            && !logprobs.output
+            && let Some(token) = self.draw_of_best(index, outputs, row)?
+        {
+            return Ok(self.take(index, Some(token), None));
+        }
         if logprobs.output || !is_greedy {
             self.replayer.logits(outputs, row, &mut self.scratch.logits)?;
         }
@@ -343,13 +349,34 @@ impl<D: Device> Engine<D> {
         Ok(self.take(index, token, logprob))
     }
 
+    /// Draws the next token of the running sequence `index`, whose logits nothing changes, from the best
+    /// that the device found in row `row` of the last replay. `None` when these do not decide.
+    fn draw_of_best(
+        &mut self,
+        index: usize,
+        outputs: Outputs,
+        row: u32,
+    ) -> Result<Option<u32>, DeviceError> {
+        let sequence = &self.scheduler.running[index];
+        let sampling = &sequence.request.sampling;
+        let count = top_k(sampling, self.scratch.logits.len());
+        let Some(count) = count.filter(|&count| count <= outputs.ranked()) else {
+            return Ok(None);
+        };
+        if !self.replayer.best(outputs, row, count, self.sampler.scratch())? {
+            return Ok(None);
+        }
+        Ok(self.sampler.choose_of_best(sampling, sequence.draw()))
+    }
+
     /// Chooses the next token of the running sequence `index` from the row of logits that was read and
     /// pushes it. Returns whether the sequence ended.
     pub(crate) fn choose_from_logits(&mut self, index: usize) -> bool {
         let sequence = &mut self.scheduler.running[index];
+        let draw = sequence.draw();
         let forbidden: &[u32] =
             if sequence.holds_back_terminators() { &sequence.terminators } else { &[] };
-        let Request { id, sampling, logprobs, constraint, .. } = &mut sequence.request;
+        let Request { sampling, logprobs, constraint, .. } = &mut sequence.request;
         let logprobs = *logprobs;
         let allowed = match constraint.as_mut().map(|constraint| allowed(&mut **constraint)) {
             None => None,
@@ -365,7 +392,6 @@ impl<D: Device> Engine<D> {
             return true;
         }
         let (prompt, output) = sequence.tokens.split_at(sequence.prompt_len);
-        let draw = Draw { seed: sampling.seed.unwrap_or(id.0), count: output.len() as u64 };
         let history = History { prompt, output, choice };
         let token = self.sampler.choose(sampling, &history, draw, &self.scratch.logits);
         let logprob = self.logprob_of(token, logprobs);

@@ -78,6 +78,7 @@ fn a_thousand_decode_steps_allocate_nothing() {
         blocks: 1024,
         context_tiers: vec![256, 2048],
         max_running_requests: 7,
+        head_top_k: 32,
         ..FakeModel::default()
     };
     decode(&plain);
@@ -103,8 +104,9 @@ fn decode(model: &FakeModel) -> u64 {
         greedy(),
         Sampling { repetition_penalty: 1.1, frequency_penalty: 0.2, ..greedy() },
         Sampling::default(),
-        Sampling { top_k: Some(20), top_p: 0.9, ..Sampling::default() },
         Sampling { top_p: 0.9, logit_bias: vec![(3, 1.0)], ..Sampling::default() },
+        // Chosen from what the device finds.
+        Sampling { top_k: Some(20), top_p: 0.9, ..Sampling::default() },
         Sampling { top_k: Some(700), min_p: 0.01, ..Sampling::default() },
         Sampling { top_p: 0.999, presence_penalty: 0.5, ..Sampling::default() },
     ];

@@ -21,15 +21,17 @@ struct Plan {
 }
 
 fn sampling() -> impl Strategy<Value = Sampling> {
-    let sampled = (any::<u64>(), prop_oneof![Just(None), (1u32..40).prop_map(Some)], 0.3f32..=1.0)
-        .prop_map(|(seed, top_k, top_p)| Sampling {
+    let top_k = prop_oneof![Just(None), (1u32..40).prop_map(Some)];
+    let sampled = (any::<u64>(), top_k, 0.3f32..=1.0, any::<bool>()).prop_map(
+        |(seed, top_k, top_p, is_penalised)| Sampling {
             top_k,
             top_p,
-            repetition_penalty: 1.2,
-            frequency_penalty: 0.1,
+            repetition_penalty: if is_penalised { 1.2 } else { 1.0 },
+            frequency_penalty: if is_penalised { 0.1 } else { 0.0 },
             seed: Some(seed),
             ..Sampling::default()
-        });
+        },
+    );
     prop_oneof![3 => Just(greedy()), 1 => sampled]
 }
 
@@ -68,9 +70,10 @@ fn with_window(model: FakeModel, tokens: u32, sequences: u32) -> FakeModel {
 
 /// Small enough that several requests do not fit, large enough for any single one.
 fn model() -> impl Strategy<Value = FakeModel> {
-    let parts = (paged_model(), window(), slots(), any::<bool>());
-    parts.prop_map(|(model, window, sequence_slots, runs_beside_host)| {
-        let model = FakeModel { sequence_slots, runs_beside_host, ..model };
+    let found = prop_oneof![Just(0u32), 1u32..60];
+    let parts = (paged_model(), window(), slots(), any::<bool>(), found);
+    parts.prop_map(|(model, window, sequence_slots, runs_beside_host, head_top_k)| {
+        let model = FakeModel { sequence_slots, runs_beside_host, head_top_k, ..model };
         match window {
             Some((tokens, sequences)) => with_window(model, tokens, sequences),
             None => model,
@@ -132,6 +135,7 @@ fn alone(model: &FakeModel, index: usize, plan: &Plan) -> (Vec<u32>, Finish) {
         prefill_rows: vec![1],
         max_running_requests: 1,
         window_blocks: None,
+        head_top_k: 0,
         ..model.clone()
     };
     let mut engine = unmixed(&roomy);

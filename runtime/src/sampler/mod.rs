@@ -67,13 +67,11 @@ impl Sampler {
             logits
         };
         let u = rng::uniform(draw.seed, draw.count);
-        if let Some(k) = top_k(sampling, logits)
-            && !sampling.is_greedy()
-        {
-            best(logits, k, &mut self.ranked);
+        if let Some(k) = top_k(sampling, logits.len()) {
+            best(logits, k as usize, &mut self.ranked);
             self.ranked.sort_unstable_by(Ranked::order);
-            if self.ranked.first().is_some_and(|first| first.logit.is_finite()) {
-                return draw_of_ranked(sampling, u, &mut self.ranked);
+            if let Some(token) = draw_of_ranked(sampling, u, &mut self.ranked) {
+                return Some(token);
             }
         }
         let max = largest(logits);
@@ -93,6 +91,13 @@ impl Sampler {
         kept.draw(u, logits, &mut self.block_sums).or_else(first)
     }
 
+    /// As [`Sampler::choose`] where nothing changes logits, given the best tokens in
+    /// [`Sampler::scratch`]: as many as [`top_k`] says, in order. `None` when all logits are needed after
+    /// all.
+    pub(crate) fn choose_of_best(&mut self, sampling: &Sampling, draw: Draw) -> Option<u32> {
+        draw_of_ranked(sampling, rng::uniform(draw.seed, draw.count), &mut self.ranked)
+    }
+
     /// Room for candidates that log-probabilities are chosen from.
     pub(crate) fn scratch(&mut self) -> &mut Vec<Ranked> {
         &mut self.ranked
@@ -105,15 +110,15 @@ fn rate(sampling: &Sampling) -> f32 {
     (1.0 / sampling.temperature).min(f32::MAX)
 }
 
-/// How many of the best tokens are kept, when that is not all.
-fn top_k(sampling: &Sampling, logits: &[f32]) -> Option<usize> {
-    sampling.top_k.map(|k| k as usize).filter(|&k| k < logits.len())
+/// How many of the best tokens are drawn from, when that is not all.
+pub(crate) fn top_k(sampling: &Sampling, vocab_size: usize) -> Option<u32> {
+    sampling.top_k.filter(|&k| (k as usize) < vocab_size && !sampling.is_greedy())
 }
 
-/// Draws from the best tokens, the first of which has a finite logit, after `top_p` and `min_p`.
-/// Looks at none of the other logits.
+/// Draws from the best tokens after `top_p` and `min_p`; looks at none of the other logits. `None`
+/// without a token whose logit is finite.
 fn draw_of_ranked(sampling: &Sampling, u: f64, ranked: &mut Vec<Ranked>) -> Option<u32> {
-    let best = ranked.first().copied()?;
+    let best = ranked.first().copied().filter(|best| best.logit.is_finite())?;
     let rate = rate(sampling);
     let weight = |logit: f32| exp_neg((best.logit - logit) * rate);
     let share = f64::from(sampling.top_p);

@@ -18,6 +18,11 @@ impl Ranked {
     /// Ranks after every token, whatever its logit.
     pub(crate) const LAST: Ranked = Ranked { logit: f32::NEG_INFINITY, token: u32::MAX };
 
+    pub(crate) fn new(logit: f32, token: u32) -> Self {
+        // `total_cmp` tells the zeros apart, equality does not: one zero will do.
+        Self { logit: logit + 0.0, token }
+    }
+
     /// `Less` when `self` ranks first. Logits are numbers.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
         other.logit.total_cmp(&self.logit).then(self.token.cmp(&other.token))
@@ -51,8 +56,7 @@ pub(crate) fn best(logits: &[f32], count: usize, out: &mut Vec<Ranked>) {
         for (&logit, token) in values.iter().zip(block * SKIPPED as u32..) {
             // Ids ascend, so an equal logit ranks after those that are already in.
             if logit > threshold {
-                // As in [`Nucleus::reach`].
-                out.push(Ranked { logit: logit + 0.0, token });
+                out.push(Ranked::new(logit, token));
                 if out.len() >= full && out.len() > count {
                     out.select_nth_unstable_by(count - 1, Ranked::order);
                     out.truncate(count);
@@ -132,8 +136,7 @@ impl Nucleus {
         scratch.clear();
         for (token, (&weight, &logit)) in self.weights.iter().zip(logits).enumerate() {
             if weight > outside.limit && weight <= inside.limit {
-                // `total_cmp` tells the zeros apart, equality does not: one zero will do.
-                scratch.push(Ranked { logit: logit + 0.0, token: token as u32 });
+                scratch.push(Ranked::new(logit, token as u32));
             }
         }
         scratch.sort_unstable_by(Ranked::order);

@@ -161,6 +161,49 @@ proptest! {
     }
 }
 
+/// Logits of all kinds, many of them equal.
+fn odd_logits() -> impl Strategy<Value = Vec<f32>> {
+    const ODD: [f32; 7] = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, 0.0, -0.0, 1e-40, 3.0];
+    let weights = prop_oneof![9 => -9.0f32..9.0, 1 => prop::sample::select(&ODD[..])];
+    let few = prop::sample::select(&ODD[..]);
+    prop_oneof![
+        3 => prop::collection::vec(weights, 2..300),
+        1 => prop::collection::vec(few, 2..9),
+        1 => prop::collection::vec((-3i8..3).prop_map(f32::from), 2..300),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..Default::default() })]
+
+    /// The best tokens, found elsewhere, give the token that all logits give.
+    #[test]
+    fn the_best_decide_as_all_logits_do(
+        logits in odd_logits(),
+        mut sampling in sampling(300),
+        seed in any::<u64>(),
+    ) {
+        (sampling.repetition_penalty, sampling.frequency_penalty) = (1.0, 0.0);
+        (sampling.presence_penalty, sampling.logit_bias) = (0.0, Vec::new());
+        let Some(count) = top_k(&sampling, logits.len()) else { return Ok(()) };
+        let mut best: Vec<u32> = (0..logits.len() as u32).collect();
+        let logit = |token: u32| logits[token as usize];
+        best.retain(|&token| logit(token) > f32::NEG_INFINITY);
+        best.sort_by(|&a, &b| logit(b).partial_cmp(&logit(a)).unwrap().then(a.cmp(&b)));
+        best.truncate(count as usize);
+        let mut sampler = Sampler::new(logits.len());
+        for count in 0..4 {
+            let draw = Draw { seed, count };
+            let want = sampler.choose(&sampling, &NO_HISTORY, draw, &logits);
+            sampler.scratch().clear();
+            sampler.scratch().extend(best.iter().map(|&token| Ranked::new(logit(token), token)));
+            let got = sampler.choose_of_best(&sampling, draw);
+            let is_finite = best.first().is_some_and(|&token| logit(token).is_finite());
+            prop_assert_eq!(got, want.filter(|_| is_finite));
+        }
+    }
+}
+
 const NO_HISTORY: History<'static> =
     History { prompt: &[], output: &[], choice: Choice { allowed: None, forbidden: &[] } };
 

@@ -52,6 +52,8 @@ pub struct FakeDevice {
     pub(super) window_written: Written,
     pub(super) slot_written: Written,
     replays: u64,
+    /// The most likely tokens of a row so far, in order.
+    best: Vec<(f32, u32)>,
     capture: Option<Option<FakeGraph>>,
 }
 
@@ -76,6 +78,7 @@ impl FakeDevice {
             window_written: places_of(spare_window_block),
             slot_written: vec![None; slots as usize + 1],
             replays: 0,
+            best: Vec::with_capacity(model.found() as usize + 1),
             capture: None,
         }
     }
@@ -118,16 +121,42 @@ impl FakeDevice {
     }
 
     /// Writes one row of the outputs.
-    pub(super) fn output(&mut self, Outputs { logits, argmax }: Outputs, row: usize, hidden: u64) {
+    pub(super) fn output(&mut self, outputs: Outputs, row: usize, hidden: u64) {
+        let Outputs { logits, argmax, top } = outputs;
         let vocab = self.vocab_size as usize;
         let start = logits.offset as usize + row * vocab * 4;
         let (values, _) = self.arena[start..start + vocab * 4].as_chunks_mut::<4>();
         for (value, token) in values.iter_mut().zip(0..) {
-            *value = logit(hidden, token).to_le_bytes();
+            let seen = if self.model.hides_logits { f32::NAN } else { logit(hidden, token) };
+            *value = seen.to_le_bytes();
         }
         let best = first_largest((0..self.vocab_size).map(|token| logit(hidden, token)));
         let at = argmax.offset as usize + row * 4;
         self.arena[at..at + 4].copy_from_slice(&best.to_le_bytes());
+        if let Some(top) = top {
+            self.top(top, row, hidden);
+        }
+    }
+
+    fn top(&mut self, (logits, ids): (BufferRef, BufferRef), row: usize, hidden: u64) {
+        let count = self.model.found() as usize;
+        self.best.clear();
+        for token in 0..self.vocab_size {
+            let logit = logit(hidden, token);
+            let is_full = self.best.len() == count;
+            if !is_full || self.best.last().is_some_and(|last| logit > last.0) {
+                let place = self.best.partition_point(|better| better.0 >= logit);
+                self.best.insert(place, (logit, token));
+                self.best.truncate(count);
+            }
+        }
+        for (i, (logit, token)) in self.best.iter().enumerate() {
+            let skipped = (row * count + i) * 4;
+            for (port, bytes) in [(logits, logit.to_le_bytes()), (ids, token.to_le_bytes())] {
+                let at = port.offset as usize + skipped;
+                self.arena[at..at + 4].copy_from_slice(&bytes);
+            }
+        }
     }
 
     /// Plans share the arena, so inputs do not survive a replay.

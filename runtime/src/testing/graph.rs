@@ -22,6 +22,19 @@ pub(super) enum Call {
 pub(super) struct Outputs {
     pub(super) logits: BufferRef,
     pub(super) argmax: BufferRef,
+    /// Logits and ids of several.
+    pub(super) top: Option<(BufferRef, BufferRef)>,
+}
+
+impl Outputs {
+    fn of(model: &FakeModel, left: &mut dyn Iterator<Item = BufferRef>) -> Option<Self> {
+        let (logits, argmax) = (left.next()?, left.next()?);
+        let top = match model.found() {
+            0 => None,
+            _ => Some((left.next()?, left.next()?)),
+        };
+        Some(Self { logits, argmax, top })
+    }
 }
 
 /// Decode or prefill.
@@ -118,7 +131,7 @@ impl FakeGraph {
             None => None,
         };
         let to = if DECODE {
-            FeedTo::Outputs(Outputs { logits: left.next()?, argmax: left.next()? })
+            FeedTo::Outputs(Outputs::of(model, left)?)
         } else {
             FeedTo::Hidden(left.next()?)
         };
@@ -128,13 +141,13 @@ impl FakeGraph {
     }
 
     fn head(
-        _: &FakeModel,
+        model: &FakeModel,
         args: &[BufferRef],
         left: &mut dyn Iterator<Item = BufferRef>,
         (count, _): (usize, usize),
     ) -> Option<Self> {
         let (rows, hidden) = (left.next()?, left.next()?);
-        let outputs = Outputs { logits: left.next()?, argmax: left.next()? };
+        let outputs = Outputs::of(model, left)?;
         let call = Call::Head(Head { count, rows, hidden, outputs });
         Some(Self { call, inputs: args[..1].to_vec() })
     }

@@ -55,6 +55,10 @@ pub struct FakeModel {
     pub failure: Option<Failure>,
     /// What [`hal::Device::runs_beside_host`] says.
     pub runs_beside_host: bool,
+    /// The most likely tokens that plans find for each row, all there are at most; 0 for none.
+    pub head_top_k: u32,
+    /// Whether logits are NaN where they are read as a whole.
+    pub hides_logits: bool,
 }
 
 impl Default for FakeModel {
@@ -77,6 +81,8 @@ impl Default for FakeModel {
             replay_time: Duration::ZERO,
             failure: None,
             runs_beside_host: false,
+            head_top_k: 16,
+            hides_logits: false,
         }
     }
 }
@@ -106,6 +112,11 @@ impl FakeModel {
         options.plan_times.get_or_insert_default();
         Engine::from_parts(self.device(), &self.manifest(), &self.plans(), options)
             .expect("a fake model is consistent")
+    }
+
+    /// The most likely tokens that plans find for each row.
+    fn found(&self) -> u32 {
+        self.head_top_k.min(self.vocab_size)
     }
 
     /// The memory of layers with a sliding window.

@@ -29,6 +29,8 @@ pub(super) struct Places {
     sequences: u64,
     logits: u64,
     argmax: u64,
+    top_logits: u64,
+    top_ids: u64,
 }
 
 impl Places {
@@ -52,6 +54,8 @@ impl Places {
         let sequences = place(inputs);
         let logits = place(outputs * u64::from(model.vocab_size));
         let argmax = place(outputs);
+        let top = outputs * u64::from(model.found());
+        let (top_logits, top_ids) = (place(top), place(top));
         let mut state_bytes = 0;
         let mut state = |entries: u64| {
             let (offset, bytes) = (state_bytes, entries * device::ENTRY_BYTES);
@@ -80,6 +84,8 @@ impl Places {
             sequences,
             logits,
             argmax,
+            top_logits,
+            top_ids,
         }
     }
 }
@@ -111,13 +117,16 @@ fn plan(model: &FakeModel, places: &Places, phase: Phase, rows: u32, context_tok
     if feeds && model.sequence_slots.is_some() {
         inputs.push(port("sequences", DType::I32, &[t], places.sequences));
     }
-    let outputs = match phase {
-        Phase::Prefill => Vec::new(),
-        Phase::Decode | Phase::Head => vec![
-            port("logits", DType::F32, &[t, model.vocab_size.into()], places.logits),
-            port("argmax", DType::I32, &[t], places.argmax),
-        ],
-    };
+    let mut outputs = Vec::new();
+    if phase != Phase::Prefill {
+        outputs.push(port("logits", DType::F32, &[t, model.vocab_size.into()], places.logits));
+        outputs.push(port("argmax", DType::I32, &[t], places.argmax));
+        if model.found() > 0 {
+            let top = [t, model.found().into()];
+            outputs.push(port("top_logits", DType::F32, &top, places.top_logits));
+            outputs.push(port("top_ids", DType::I32, &top, places.top_ids));
+        }
+    }
     let mut state = Vec::new();
     if feeds {
         state.push(places.kv);
