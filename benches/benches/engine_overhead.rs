@@ -26,12 +26,15 @@ struct Case {
 fn cases() -> Vec<Case> {
     let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
     let top = Sampling { temperature: 0.8, top_k: Some(50), top_p: 0.95, ..Sampling::default() };
+    // More than the device finds.
+    let wide = Sampling { top_k: Some(100), ..top.clone() };
     let plain = Sampling { temperature: 0.8, ..Sampling::default() };
     let case = |name, sampling, tier, is_limited| Case { name, sampling, tier, is_limited };
     vec![
         case("greedy", greedy.clone(), 2048, true),
         case("greedy, tables of 40,960 tokens", greedy, 40_960, false),
         case("top_k 50, top_p 0.95", top, 2048, false),
+        case("top_k 100, top_p 0.95", wide, 2048, false),
         case("temperature alone", plain, 2048, false),
     ]
 }
