@@ -57,7 +57,7 @@ pub enum OutlineError {
 impl Func {
     /// Creates a composite of the live ops `nodes` without listing it. What they read from outside
     /// becomes an operand, in order of first use; what others read of them, and the last version
-    /// of a state, a result.
+    /// of a state, a result. Composites of the same kind among them are taken apart.
     ///
     /// # Errors
     /// [`OutlineError`] when the ops cannot run as one.
@@ -82,13 +82,13 @@ impl Func {
                 });
             }
             let args: Vec<ValueId> = node.args.iter().map(|a| moved[a]).collect();
-            let results = node.outs.iter().map(|&o| {
-                let value = &self.values[o];
-                (local_name(&value.name).to_owned(), value.ty.clone())
-            });
-            let copy = body.create_node(node.op.clone(), &args, results);
-            body.insert(copy, None);
-            moved.extend(node.outs.iter().copied().zip(body.nodes[copy].outs.iter().copied()));
+            let outs = match &node.op {
+                Op::Fused { body: inner } if inner.kind() == kind => {
+                    body.take_over(inner.func(), &args)
+                }
+                _ => body.copy_node(self, n, &args),
+            };
+            moved.extend(node.outs.iter().copied().zip(outs));
         }
         let results = self.read_outside(&nodes, &chosen);
         if results.is_empty() {
@@ -100,6 +100,31 @@ impl Func {
             results.iter().map(|&r| (String::new(), self.values[r].ty.clone())).collect();
         let node = self.create_node(Op::Fused { body }, &operands, types);
         Ok(Outlined { node, nodes, results })
+    }
+
+    /// Appends a node of `from` that reads `args`; its results.
+    fn copy_node(&mut self, from: &Func, node: NodeId, args: &[ValueId]) -> Vec<ValueId> {
+        let node = &from.nodes[node];
+        let results = node.outs.iter().map(|&o| {
+            let value = &from.values[o];
+            (local_name(&value.name).to_owned(), value.ty.clone())
+        });
+        let copy = self.create_node(node.op.clone(), args, results);
+        self.insert(copy, None);
+        self.nodes[copy].outs.clone()
+    }
+
+    /// Appends the nodes of `body`, whose parameters are `args` here; its results.
+    fn take_over(&mut self, body: &Func, args: &[ValueId]) -> Vec<ValueId> {
+        let mut moved: HashMap<ValueId, ValueId> =
+            body.params.iter().copied().zip(args.iter().copied()).collect();
+        for &n in &body.order {
+            let node = &body.nodes[n];
+            let args: Vec<ValueId> = node.args.iter().map(|a| moved[a]).collect();
+            let outs = self.copy_node(body, n, &args);
+            moved.extend(node.outs.iter().copied().zip(outs));
+        }
+        body.results.iter().map(|r| moved[r]).collect()
     }
 
     /// `chosen` in the order of the function.
@@ -218,6 +243,41 @@ mod tests {
         );
         assert_eq!(body.writes(), [(2, 1)]);
         assert_eq!(made.results.len(), 2);
+    }
+
+    #[test]
+    fn composites_of_the_kind_are_taken_apart_and_others_stay() {
+        for (inner, nested) in [("rows", false), ("linear", true)] {
+            let mut func = text::parse("test.ir", TEXT).unwrap().funcs.remove(0);
+            let [a, b, c, _] = func.order[..] else { unreachable!() };
+            let made = func.outline(&[b, c], inner).unwrap();
+            func.insert(made.node, Some(b));
+            for (i, &old) in made.results.iter().enumerate() {
+                func.replace_uses(old, func.nodes[made.node].outs[i]);
+            }
+            func.remove(c);
+            func.remove(b);
+            let whole = func.outline(&[a, made.node], "rows").unwrap();
+            let Op::Fused { body } = &func.nodes[whole.node].op else { unreachable!() };
+            let ops: Vec<&str> =
+                body.func().order.iter().map(|&n| body.func().nodes[n].op.mnemonic()).collect();
+            let expected: &[&str] =
+                if nested { &["silu", "fused"] } else { &["silu", "add_bias", "mul"] };
+            assert_eq!(ops, expected);
+            assert_eq!(whole.results, func.nodes[made.node].outs);
+            if !nested {
+                assert_eq!(
+                    text::print(body.func()),
+                    "func @rows(%x: f32[T,4], %w: f32[4]) {
+  %a = silu %x : f32[T,4]
+  %b = add_bias %a, %w : f32[T,4]
+  %c = mul %a, %b : f32[T,4]
+  return %b, %c
+}
+"
+                );
+            }
+        }
     }
 
     #[test]

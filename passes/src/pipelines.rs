@@ -9,7 +9,7 @@ use crate::{
     fold_cast::FoldCast,
     fuse::{
         FuseDequantize, FuseEpilogues, FuseGateUp, FuseMlaPreprocess, FuseMlaProlog, FuseMoe,
-        FuseQkRopeWrite, FuseQkv, FuseRows, fuse_add_rms_norm, fuse_silu_mul,
+        FuseQkRopeWrite, FuseQkv, FuseQuantize, FuseRows, fuse_add_rms_norm, fuse_silu_mul,
     },
     layouts::AssignLayouts,
     quantize::QuantizeMatmuls,
@@ -86,6 +86,7 @@ pub fn default_pipeline() -> Vec<Stage> {
         step(FuseEpilogues, "after the larger composites, which are made of plain ops"),
         step(FuseQkRopeWrite, "before fuse-rows, which would take its ops"),
         step(FuseRows, "after every pass that wants one of these ops for itself"),
+        step(FuseQuantize, "after fuse-rows, which quantises where rows are made if it can"),
     ];
     vec![
         Stage { phase: Some(Phase::Imported), steps: imported },

@@ -26,6 +26,7 @@ pub fn sources() -> &'static [(&'static str, &'static str)] {
         "fuse/product.rs",
         "fuse/qk_rope_write.rs",
         "fuse/qkv.rs",
+        "fuse/quantize.rs",
         "fuse/rows.rs",
         "fuse/silu_mul.rs",
         "layouts.rs",

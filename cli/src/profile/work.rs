@@ -106,10 +106,10 @@ impl<'a> Call<'a> {
     /// Where the bounds of the experts' rows lie among the buffers, and how many experts there are;
     /// `None` for what is no product by expert.
     pub(super) fn expert_starts(&self) -> Option<(usize, usize)> {
-        let at = match self.name() {
-            name if name.starts_with("grouped_quant_matmul_") => 3,
-            name if name.starts_with("grouped_") => 2,
-            _ => return None,
+        let at = match self.name().strip_prefix("grouped_")?.strip_prefix("quant_matmul_") {
+            // Types of the weight and of the result: inputs are codes, with scales.
+            Some(types) if types.split('_').count() == 2 => 3,
+            _ => 2,
         };
         Some((at, self.n(3) as usize))
     }
@@ -250,7 +250,10 @@ mod tests {
             ("quant_matmul_i8_bf16", Operands::Int8),
             ("linear_grouped_quant_matmul_i4_f32", Operands::Int8),
             ("static_matmul_i8_f32", Operands::Int8),
+            ("linear_static_matmul_i8_f32_bf16", Operands::Int8),
+            ("linear_quant_matmul_i4_f32_f32", Operands::Int8),
             ("quant_matmul_fp8_f32", Operands::Bf16),
+            ("quant_matmul_fp8_f32_f32", Operands::Bf16),
             ("dequant_matmul_fp8_f32_bf16", Operands::F32),
             ("grouped_dequant_matmul_mxfp4_bf16_f32", Operands::Bf16),
             ("head_matmul_bf16_f32", Operands::Bf16),
@@ -271,6 +274,10 @@ mod tests {
         let by_expert = step(&[3, 2, 0, 16, 128, 64, 64, 1, 64, 128, 0, 1, 1, 0, 0, 128]);
         let call = Call { kernel: "linear_grouped_quant_matmul_i8_f32", step: &by_expert };
         assert_eq!(call.expert_starts(), Some((3, 16)));
+        assert_eq!(call.shape().split(',').next(), Some("6 x 64 -> 128"));
+        // Rows of floats have no scales beside them.
+        let call = Call { kernel: "linear_grouped_quant_matmul_i8_f32_f32", step: &by_expert };
+        assert_eq!(call.expert_starts(), Some((2, 16)));
         assert_eq!(call.shape().split(',').next(), Some("6 x 64 -> 128"));
     }
 

@@ -60,6 +60,8 @@ sources! {
     "src/kernels/product/method.rs",
     "src/kernels/product/mod.rs",
     "src/kernels/product/panel.rs",
+    "src/kernels/product/quantise.rs",
+    "src/kernels/product/source.rs",
     "src/kernels/product/tile.rs",
     "src/kernels/quantize/codes.rs",
     "src/kernels/quantize/fp8.rs",

@@ -332,6 +332,57 @@ fn products_with_ends() {
 
 /// Ends that no kernel has are run op by op.
 #[test]
+fn products_that_quantise() {
+    let rows =
+        "func @linear(%x: f32[3,40], %w: i8[70,40] panels, %ws: f32[70,1] panels, %r: f32[3,70]) {
+  %q, %s = quantize_rows %x : i8[3,40], f32[3,1]
+  %p = quant_matmul %q, %s, %w, %ws {group = 40, out = f32} : f32[3,70]
+  %y = add %r, %p : f32[3,70]
+  return %y
+}
+";
+    assert_eq!(composite(rows), "linear_quant_matmul_i8_f32_f32");
+    let alone = "func @linear(%x: bf16[3,64], %w: i4[70,64] panels, %ws: f32[70,2] panels) {
+  %q, %s = quantize_rows %x : i8[3,64], f32[3,1]
+  %p = quant_matmul %q, %s, %w, %ws {group = 32, out = bf16} : bf16[3,70]
+  return %p
+}
+";
+    assert_eq!(composite(alone), "linear_quant_matmul_i4_bf16_bf16");
+    let fixed = "func @linear(%x: f32[3,40], %a: f32[1], %o: f32[1], %w: i8[70,40] panels, %b: i32[70], %s: f32[70]) {
+  %q = quantize_static %x, %a, %o : i8[3,40]
+  %p = static_matmul %q, %w, %b, %s {out = f32} : f32[3,70]
+  %y = cast %p {to = bf16} : bf16[3,70]
+  return %y
+}
+";
+    assert_eq!(composite(fixed), "linear_static_matmul_i8_f32_bf16");
+    for group in [32, 128] {
+        let groups = 64u64.div_ceil(group);
+        let fp8 = format!(
+            "func @linear(%x: f32[3,64], %w: fp8[70,64] panels, %ws: f32[70,2] panels) {{
+  %q, %s = quantize_fp8 %x {{group = {group}, power_of_two = true}} : fp8[3,64], f32[3,{groups}]
+  %p = quant_matmul %q, %s, %w, %ws {{group = 32, out = f32}} : f32[3,70]
+  return %p
+}}
+"
+        );
+        assert_eq!(composite(&fp8), "linear_quant_matmul_fp8_f32_f32");
+    }
+    for x in ["3,2,64", "3,64"] {
+        let s = x.replace("64", "1");
+        let experts = format!("func @linear(%x: f32[{x}], %o: i32[3,2], %st: i32[6], %w: i8[5,128,64] panels, %ws: f32[5,128,1] panels) {{
+  %q, %s = quantize_rows %x : i8[{x}], f32[{s}]
+  %p = grouped_quant_matmul %q, %s, %o, %st, %w, %ws {{group = 64, out = f32}} : f32[3,2,128]
+  %y = silu_mul_pairs %p {{block = 32, out = bf16}} : bf16[3,2,64]
+  return %y
+}}
+");
+        assert_eq!(composite(&experts), "linear_grouped_quant_matmul_i8_f32_bf16");
+    }
+}
+
+#[test]
 fn other_ends_have_no_kernel() {
     let blocks = "func @linear(%x: f32[3,40], %w: f32[128,40] panels) {
   %p = matmul %x, %w {out = f32} : f32[3,128]

@@ -18,6 +18,7 @@ mod matmul;
 mod moves;
 mod norm;
 mod product;
+mod quantising;
 mod quantize;
 mod recurrent;
 mod rope;

@@ -74,6 +74,11 @@ impl Elements {
     }
 }
 
+/// A weight `[n,k]` of bytes in panels.
+pub(crate) fn int_panels(codes: &[i8], n: usize, k: usize) -> Vec<u8> {
+    code_panels(DType::I8, &codes.iter().map(|&c| c as u8).collect::<Vec<_>>(), n, k)
+}
+
 fn code_panels(dtype: DType, codes: &[u8], n: usize, k: usize) -> Vec<u8> {
     let layout = Panels::new(n as u64, k as u64, dtype);
     let mut out = vec![0u8; dtype.bytes_for(layout.padded_len()) as usize];
@@ -200,7 +205,7 @@ impl Case {
     }
 
     /// Scales that a row of inputs has.
-    fn x_groups(&self) -> usize {
+    pub(crate) fn x_groups(&self) -> usize {
         match self.kind {
             Kind::Quant if self.x == DType::F8E4M3 && self.each => self.groups(),
             Kind::Quant => 1,
@@ -368,8 +373,14 @@ impl Data {
         }
     }
 
+    /// The same weights for other inputs. What their codes are worth is not known.
+    pub(crate) fn with_codes(self, case: &Case, codes: Vec<u8>, x_scales: Vec<f32>) -> Data {
+        let values = vec![f32::NAN; codes.len()];
+        Data { x: Elements { dtype: case.x, codes, values }, x_scales, ..self }
+    }
+
     /// The same weights for the row `source` alone.
-    fn alone(&self, source: usize, case: &Case) -> Data {
+    pub(crate) fn alone(&self, source: usize, case: &Case) -> Data {
         let each = case.x_groups();
         Data {
             x: self.row(source, case),

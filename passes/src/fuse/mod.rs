@@ -11,6 +11,7 @@ mod new_nodes;
 mod product;
 mod qk_rope_write;
 mod qkv;
+mod quantize;
 mod rows;
 mod silu_mul;
 
@@ -24,6 +25,7 @@ pub(crate) use moe::FuseMoe;
 pub(crate) use new_nodes::NewNodes;
 pub(crate) use qk_rope_write::FuseQkRopeWrite;
 pub(crate) use qkv::FuseQkv;
+pub(crate) use quantize::FuseQuantize;
 pub(crate) use rows::FuseRows;
 pub(crate) use silu_mul::fuse_silu_mul;
 

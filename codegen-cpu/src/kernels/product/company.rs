@@ -12,6 +12,8 @@ const ROWS_OF_A_READ: usize = 6;
 pub(crate) struct Company {
     /// Rows of `x`.
     pub(super) inputs: usize,
+    /// Of those, how many a token has.
+    pub(super) runs: usize,
     /// Rows of the result.
     pub(super) outputs: usize,
     /// Weights.
@@ -128,7 +130,7 @@ pub(super) struct All {
 impl All {
     fn company(b: &mut Binder<'_>) -> Result<(Company, usize), String> {
         let rows = b.count("T")?;
-        Ok((Company { inputs: rows, outputs: rows, experts: 1 }, 1))
+        Ok((Company { inputs: rows, runs: 1, outputs: rows, experts: 1 }, 1))
     }
 
     unsafe fn next(
@@ -200,7 +202,7 @@ impl ByExpert {
             return Err(format!("{outputs} pairs are too many for an index"));
         }
         let experts = b.positive("E")?;
-        Ok((Company { inputs: outputs / share, outputs, experts }, share))
+        Ok((Company { inputs: outputs / share, runs: k / share, outputs, experts }, share))
     }
 
     fn bind(b: &mut Binder<'_>, company: Company, share: usize) -> Result<Self, String> {

@@ -90,6 +90,16 @@ pub(crate) struct InputScales {
     pub(super) each: usize,
 }
 
+impl InputScales {
+    /// No scales.
+    pub(super) const NONE: Self = Self { first: std::ptr::null(), each: 0 };
+}
+
+// SAFETY: what it points at is read only.
+unsafe impl Send for InputScales {}
+// SAFETY: as above.
+unsafe impl Sync for InputScales {}
+
 /// Takes the sums of a group.
 pub(crate) trait Fold: Copy + Send + Sync + 'static {
     /// Scales of the weight.

@@ -1,5 +1,6 @@
 //! Inputs as the inner products want them.
 
+use super::fold::InputScales;
 use super::inner::Inner;
 use crate::kernels::simd::fp8_as_bf16;
 use half::bf16;
@@ -19,6 +20,10 @@ pub(crate) trait Stage<X>: Copy + Send + Sync + 'static {
 pub(crate) struct Fp8Input(u8);
 
 impl Fp8Input {
+    pub(super) fn new(code: u8) -> Self {
+        Self(code)
+    }
+
     #[inline(always)]
     fn bits(self) -> u16 {
         static BITS: [u16; 256] = {
@@ -90,6 +95,7 @@ pub(super) struct Inputs<X> {
     /// Where sums of each row and group begin, for integers.
     pub(super) starts: *const i32,
     pub(super) groups: usize,
+    pub(super) scales: InputScales,
 }
 
 impl<X> Inputs<X> {
@@ -135,14 +141,20 @@ pub(super) unsafe fn stage_row<P: Inner, X: Stage<P::X>>(x: *const X, k: usize, 
             }
         }
         for i in whole..k.next_multiple_of(P::GROUP) {
-            // Of the last four, elements 1 and 2 change places.
-            let from = match i % 4 {
-                1 if P::CROSSED => i + 1,
-                2 if P::CROSSED => i - 1,
-                _ => i,
-            };
+            let from = place::<P>(i);
             *to.add(i) = if from < k { (*x.add(from)).stage() } else { P::X::default() };
         }
+    }
+}
+
+/// The place of element `i` among the inputs, and the element at that place: of each four that are
+/// crossed, elements 1 and 2 change places.
+#[inline(always)]
+pub(super) fn place<P: Inner>(i: usize) -> usize {
+    match i % 4 {
+        1 if P::CROSSED => i + 1,
+        2 if P::CROSSED => i - 1,
+        _ => i,
     }
 }
 

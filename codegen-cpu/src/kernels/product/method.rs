@@ -3,7 +3,8 @@
 use super::codes::{Bf16, Code, F32, Fp8, I4, I8, IntCode, MxFp4, PairCode};
 use super::fold::{E8m0, F32Scale, Fold, Scaled, Whole};
 use super::inner::{Floats, Inner, Ints, Pairs};
-use super::inputs::{Fp8Input, Stage};
+use super::inputs::Fp8Input;
+use super::source::{Feed, Given, Source};
 use crate::kernels::simd::Simd;
 use half::bf16;
 use std::marker::PhantomData;
@@ -20,18 +21,18 @@ pub(crate) enum XScales {
 }
 
 /// What is done with an inner product once it is chosen.
-pub(crate) trait Chosen<X> {
+pub(crate) trait Chosen<I> {
     /// # Safety
     /// As [`Simd`].
     unsafe fn go<S: Simd, P: Inner>(self)
     where
-        X: Stage<P::X>;
+        I: Feed<P::X>;
 }
 
 /// Types of a product.
 pub(crate) trait Method: Send + Sync + 'static {
-    /// Element of `x`.
-    type X: Copy + Send + Sync + 'static;
+    /// What inputs are made of.
+    type Source: Source;
     /// Elements of the weight in 32 bits.
     const PER_WORD: usize;
     /// What becomes of the sums of groups.
@@ -47,39 +48,39 @@ pub(crate) trait Method: Send + Sync + 'static {
     ///
     /// # Safety
     /// As [`Simd`].
-    unsafe fn choose<S: Simd>(then: impl Chosen<Self::X>);
+    unsafe fn choose<S: Simd>(then: impl Chosen<Self::Source>);
 }
 
 /// Floats of one type, no scales.
 pub(crate) struct Float<W>(PhantomData<W>);
 /// i8 inputs, integer weights: exact sums of groups.
-pub(crate) struct Integer<C>(PhantomData<C>);
+pub(crate) struct Integer<C, I = Given<i8>>(PhantomData<(C, I)>);
 /// i8 inputs and weights, the exact sum.
-pub(crate) struct Exact;
+pub(crate) struct Exact<I = Given<i8>>(PhantomData<I>);
 /// fp8 inputs and weights.
-pub(crate) struct Fp8Fp8;
+pub(crate) struct Fp8Fp8<I = Given<Fp8Input>>(PhantomData<I>);
 /// Float inputs, codes with scales.
 pub(crate) struct Coded<C, X>(PhantomData<(C, X)>);
 
 impl Method for Float<f32> {
-    type X = f32;
+    type Source = Given<f32>;
     const PER_WORD: usize = F32::PER_WORD;
     type Fold = Whole;
 
     #[inline(always)]
-    unsafe fn choose<S: Simd>(then: impl Chosen<f32>) {
+    unsafe fn choose<S: Simd>(then: impl Chosen<Given<f32>>) {
         // SAFETY: as the caller's.
         unsafe { then.go::<S, Floats<F32>>() }
     }
 }
 
 impl Method for Float<bf16> {
-    type X = bf16;
+    type Source = Given<bf16>;
     const PER_WORD: usize = Bf16::PER_WORD;
     type Fold = Whole;
 
     #[inline(always)]
-    unsafe fn choose<S: Simd>(then: impl Chosen<bf16>) {
+    unsafe fn choose<S: Simd>(then: impl Chosen<Given<bf16>>) {
         // SAFETY: as the caller's.
         unsafe {
             if S::PAIR_DOT { then.go::<S, Pairs<Bf16>>() } else { then.go::<S, Floats<Bf16>>() }
@@ -90,42 +91,42 @@ impl Method for Float<bf16> {
 /// So long a sum of products of bytes still fits 32 bits.
 const LONGEST_EXACT: usize = (1 << 17) - 1;
 
-impl<C: IntCode> Method for Integer<C> {
-    type X = i8;
+impl<C: IntCode, I: Feed<i8>> Method for Integer<C, I> {
+    type Source = I;
     const PER_WORD: usize = C::PER_WORD;
     type Fold = Scaled<F32Scale, false>;
     const X_SCALES: XScales = XScales::Last;
     const LONGEST: usize = LONGEST_EXACT;
 
     #[inline(always)]
-    unsafe fn choose<S: Simd>(then: impl Chosen<i8>) {
+    unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
         // SAFETY: as the caller's.
         unsafe { then.go::<S, Ints<C>>() }
     }
 }
 
-impl Method for Exact {
-    type X = i8;
+impl<I: Feed<i8>> Method for Exact<I> {
+    type Source = I;
     const PER_WORD: usize = I8::PER_WORD;
     type Fold = Whole;
     const INTEGERS: bool = true;
     const LONGEST: usize = LONGEST_EXACT;
 
     #[inline(always)]
-    unsafe fn choose<S: Simd>(then: impl Chosen<i8>) {
+    unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
         // SAFETY: as the caller's.
         unsafe { then.go::<S, Ints<I8>>() }
     }
 }
 
-impl Method for Fp8Fp8 {
-    type X = Fp8Input;
+impl<I: Feed<f32> + Feed<bf16>> Method for Fp8Fp8<I> {
+    type Source = I;
     const PER_WORD: usize = Fp8::PER_WORD;
     type Fold = Scaled<F32Scale, true>;
     const X_SCALES: XScales = XScales::Each;
 
     #[inline(always)]
-    unsafe fn choose<S: Simd>(then: impl Chosen<Fp8Input>) {
+    unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
         // SAFETY: as the caller's.
         unsafe {
             if S::PAIR_DOT { then.go::<S, Pairs<Fp8>>() } else { then.go::<S, Floats<Fp8>>() }
@@ -151,24 +152,24 @@ impl Coding for MxFp4 {
 }
 
 impl<C: Coding> Method for Coded<C, f32> {
-    type X = f32;
+    type Source = Given<f32>;
     const PER_WORD: usize = C::PER_WORD;
     type Fold = Scaled<C::Scale, false>;
 
     #[inline(always)]
-    unsafe fn choose<S: Simd>(then: impl Chosen<f32>) {
+    unsafe fn choose<S: Simd>(then: impl Chosen<Given<f32>>) {
         // SAFETY: as the caller's.
         unsafe { then.go::<S, Floats<C>>() }
     }
 }
 
 impl<C: Coding + PairCode> Method for Coded<C, bf16> {
-    type X = bf16;
+    type Source = Given<bf16>;
     const PER_WORD: usize = C::PER_WORD;
     type Fold = Scaled<C::Scale, false>;
 
     #[inline(always)]
-    unsafe fn choose<S: Simd>(then: impl Chosen<bf16>) {
+    unsafe fn choose<S: Simd>(then: impl Chosen<Given<bf16>>) {
         // SAFETY: as the caller's.
         unsafe { if S::PAIR_DOT { then.go::<S, Pairs<C>>() } else { then.go::<S, Floats<C>>() } }
     }
@@ -178,12 +179,12 @@ impl<C: Coding + PairCode> Method for Coded<C, bf16> {
 pub(crate) struct CodedBytes;
 
 impl Method for CodedBytes {
-    type X = bf16;
+    type Source = Given<bf16>;
     const PER_WORD: usize = I8::PER_WORD;
     type Fold = Scaled<F32Scale, false>;
 
     #[inline(always)]
-    unsafe fn choose<S: Simd>(then: impl Chosen<bf16>) {
+    unsafe fn choose<S: Simd>(then: impl Chosen<Given<bf16>>) {
         // SAFETY: as the caller's.
         unsafe { then.go::<S, Floats<I8>>() }
     }

@@ -12,10 +12,13 @@ mod inner;
 mod inputs;
 mod method;
 mod panel;
+mod quantise;
+mod source;
 mod tile;
 
 pub(crate) use codes::{Fp8, I4, I8, MxFp4};
 pub(crate) use method::{Coded, CodedBytes, Exact, Float, Fp8Fp8, Integer};
+pub(crate) use quantise::{ByRow, ByScale, InFp8};
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
@@ -25,14 +28,13 @@ use super::worker::{Scratch, Worker};
 use company::{Company, Gathering, Lists, Meeting, Seen};
 use fold::{Fold, InputScales, Scale};
 use inner::Inner;
-use inputs::{Inputs, Stage, stage_row, start_row};
+use inputs::{Inputs, start_row};
 use method::{Chosen, Method, XScales};
 use panel::{EXPANDED_BYTES, Panel, Results, Work};
+use source::{Feed, Size, Source};
 
 /// The most rows whose sums wait for the next block; more go through the panel again.
 const MOST_ROWS: usize = 512;
-/// Up to so many rows each thread prepares the inputs for itself, which saves a barrier.
-const ROWS_TO_STAGE_ALONE: usize = 8;
 
 /// `quant_matmul_*`, `static_matmul_*`, `dequant_matmul_*` and `grouped_*`.
 pub(crate) struct Product<M: Method> {
@@ -43,9 +45,9 @@ pub(crate) struct Product<M: Method> {
     words: usize,
     group: usize,
     groups: usize,
-    x: Rows<M::X>,
-    /// Scales of the inputs, and how many a row has.
-    x_scales: Option<(Rows<f32>, usize)>,
+    source: M::Source,
+    /// Scales that a row of inputs has.
+    each: usize,
     weight: Rows<u32>,
     scales: Option<Rows<u32>>,
     gathering: Gathering,
@@ -55,11 +57,11 @@ pub(crate) struct Product<M: Method> {
 impl<M: Method> Kernel for Product<M> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (company, own) = Gathering::company(b)?;
-        let Company { inputs, outputs, experts } = company;
+        let Company { inputs, runs, outputs, experts } = company;
         let (n, k) = (b.positive("N")?, b.positive("K")?);
         let scaled = <M::Fold as Fold>::Scale::SOME;
         let group = if scaled { b.positive("group")? } else { k }.min(k);
-        let each = if M::X_SCALES == XScales::None { 0 } else { b.positive("x groups")? };
+        let (made, each) = M::Source::plan(b, k, M::X_SCALES)?;
         let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
         let plan = Plan::bind(b)?;
         let (groups, words) = (k.div_ceil(group), k.div_ceil(M::PER_WORD));
@@ -77,11 +79,8 @@ impl<M: Method> Kernel for Product<M> {
         // What `scratch` will ask for.
         product(&[inputs.max(outputs), k.next_multiple_of(8) + 2 * WIDTH, 8])?;
 
-        let x = b.input("x", inputs, k, x_stride)?;
-        let x_scales = match M::X_SCALES {
-            XScales::None => None,
-            _ => Some((b.input("x scale", inputs, each, each)?, each)),
-        };
+        let size = Size { rows: inputs, k, runs, stride: x_stride };
+        let source = M::Source::bind(b, made, size, each)?;
         let gathering = Gathering::bind(b, company, own)?;
         let weight = b.input("weight", 1, len, len)?;
         let scales = if scaled {
@@ -101,8 +100,8 @@ impl<M: Method> Kernel for Product<M> {
             words,
             group,
             groups,
-            x,
-            x_scales,
+            source,
+            each,
             weight,
             scales,
             gathering,
@@ -119,15 +118,15 @@ impl<M: Method> Kernel for Product<M> {
     #[inline(always)]
     unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
         struct Run<'a, M: Method>(&'a Product<M>, &'a Worker<'a>);
-        impl<M: Method> Chosen<M::X> for Run<'_, M> {
+        impl<M: Method> Chosen<M::Source> for Run<'_, M> {
             #[inline(always)]
             unsafe fn go<S: Simd, P: Inner>(self)
             where
-                M::X: Stage<P::X>,
+                M::Source: Feed<P::X>,
             {
                 // SAFETY: as the caller's.
                 unsafe {
-                    let inputs = self.0.stage::<P>(self.1);
+                    let inputs = self.0.stage::<S, P>(self.1);
                     self.0.meet::<S, P>(self.1, &inputs);
                     self.0.end.finish::<S>(self.1);
                 }
@@ -140,7 +139,7 @@ impl<M: Method> Kernel for Product<M> {
 
 impl<M: Method> Product<M> {
     fn stages_alone(&self) -> bool {
-        self.company.inputs <= ROWS_TO_STAGE_ALONE
+        self.company.inputs <= M::Source::ALONE
     }
 
     /// Elements between staged rows: no multiple of a page, so that rows do not share cache sets.
@@ -149,10 +148,10 @@ impl<M: Method> Product<M> {
         self.k.next_multiple_of(WIDTH) + WIDTH
     }
 
-    /// Bytes of a staged row of the longest elements, and of where its sums begin.
+    /// Bytes of a staged row of the longest elements, of where its sums begin, and of its scales.
     #[inline(always)]
     fn staged_bytes(&self) -> usize {
-        self.staged_stride() * size_of::<f32>() + self.groups * size_of::<i32>()
+        (self.staged_stride() + self.each) * size_of::<f32>() + self.groups * size_of::<i32>()
     }
 
     /// Rows whose sums are made together.
@@ -174,36 +173,36 @@ impl<M: Method> Product<M> {
         EXPANDED_BYTES + 2 * self.sums_bytes() + lists.next_multiple_of(WIDTH)
     }
 
-    /// Inputs as `P` wants them: where they are, or copied.
+    /// Inputs as `P` wants them: where they are, or made of what is there.
     ///
     /// # Safety
     /// As [`Kernel::run`].
     #[inline(always)]
-    unsafe fn stage<P: Inner>(&self, worker: &Worker<'_>) -> Inputs<P::X>
+    unsafe fn stage<S: Simd, P: Inner>(&self, worker: &Worker<'_>) -> Inputs<P::X>
     where
-        M::X: Stage<P::X>,
+        M::Source: Feed<P::X>,
     {
         let (rows, alone) = (self.company.inputs, self.stages_alone());
-        let as_they_are =
-            <M::X as Stage<P::X>>::SAME && !P::CROSSED && self.k.is_multiple_of(P::GROUP);
+        let fits = !P::CROSSED && self.k.is_multiple_of(P::GROUP);
+        let given = self.source.given().filter(|_| fits);
         let group = self.group * P::GROUP;
         // SAFETY: scratch memory is as large as `scratch` says.
         unsafe {
             let base = if alone { worker.private.add(self.private_bytes()) } else { worker.shared };
             let starts: *mut i32 = base.cast();
-            let to: *mut P::X = base.add(rows * self.groups * size_of::<i32>()).cast();
-            let (first, stride) = if as_they_are {
-                (self.x.row(0).cast::<P::X>(), self.x.stride())
-            } else {
-                (to, self.staged_stride())
-            };
-            if as_they_are && P::OFFSET == 0 {
-                return Inputs { x: first, stride, starts, groups: self.groups };
+            let made: *mut f32 = starts.add(rows * self.groups).cast();
+            let to: *mut P::X = made.add(rows * self.each).cast();
+            let (x, stride) = given.unwrap_or((to, self.staged_stride()));
+            let scales = self.source.scales();
+            let scales = scales.unwrap_or(InputScales { first: made, each: self.each });
+            let inputs = Inputs { x, stride, starts, groups: self.groups, scales };
+            if given.is_some() && P::OFFSET == 0 {
+                return inputs;
             }
             for row in if alone { 0..rows } else { worker.share(rows) } {
-                let x = first.add(row * stride);
-                if !as_they_are {
-                    stage_row::<P, M::X>(self.x.row(row), self.k, x);
+                let x = x.add(row * stride);
+                if given.is_none() {
+                    self.source.stage::<S, P>(row, self.k, x, made.add(row * self.each));
                 }
                 if P::OFFSET != 0 {
                     start_row::<P>(x, self.k, group, starts.add(row * self.groups));
@@ -212,7 +211,7 @@ impl<M: Method> Product<M> {
             if !alone {
                 worker.barrier.wait();
             }
-            Inputs { x: first, stride, starts, groups: self.groups }
+            inputs
         }
     }
 
@@ -235,19 +234,18 @@ impl<M: Method> Product<M> {
                 sums: sums.cast(),
                 partial: sums.add(self.sums_bytes()).cast(),
             };
+            let last = M::X_SCALES == XScales::Last;
+            let factors = last.then_some(inputs.scales.first);
             let mut seen = Seen::default();
             while let Some(meeting) = self.gathering.next(worker, self.panels, &mut seen, lists) {
                 let Meeting { expert, panels, rows } = meeting;
                 let sources = std::slice::from_raw_parts(lists.sources, rows);
                 let results = std::slice::from_raw_parts(lists.results, rows);
                 for panel in panels {
-                    let (weights, fold) = self.weights(expert * self.panels + panel);
+                    let panel_of_all = expert * self.panels + panel;
+                    let (weights, fold) = self.weights(panel_of_all, inputs.scales);
                     for first in (0..rows).step_by(MOST_ROWS) {
                         let part = first..rows.min(first + MOST_ROWS);
-                        let factors = match (M::X_SCALES, &self.x_scales) {
-                            (XScales::Last, Some((scales, _))) => Some(scales.row(0).cast_const()),
-                            _ => None,
-                        };
                         S::enter(Panel::<P, M::Fold> {
                             work: &work,
                             weights,
@@ -272,19 +270,15 @@ impl<M: Method> Product<M> {
     /// # Safety
     /// The panel exists.
     #[inline(always)]
-    unsafe fn weights(&self, panel: usize) -> (*const u32, M::Fold) {
+    unsafe fn weights(&self, panel: usize, inputs: InputScales) -> (*const u32, M::Fold) {
         // SAFETY: inside what was bound.
         unsafe {
             let scales = self.scales.map_or(std::ptr::null(), |scales| {
                 let words = <M::Fold as Fold>::Scale::words(self.groups);
                 scales.row(0).add(panel * words * WIDTH).cast_const()
             });
-            let input_scales = match self.x_scales {
-                Some((scales, each)) => InputScales { first: scales.row(0), each },
-                None => InputScales { first: std::ptr::null(), each: 0 },
-            };
             let weights = self.weight.row(0).add(panel * self.words * WIDTH);
-            (weights, M::Fold::new(scales, input_scales))
+            (weights, M::Fold::new(scales, inputs))
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) unsafe fn store_i8<S: Simd>(out: *mut i8, v: S::V, n: usize) {
 /// # Safety
 /// As [`Simd`]; `out` is valid for `min(n, 16)` bytes.
 #[inline(always)]
-pub(super) unsafe fn store_fp8<S: Simd>(out: *mut u8, v: S::V, n: usize) {
+pub(crate) unsafe fn store_fp8<S: Simd>(out: *mut u8, v: S::V, n: usize) {
     // SAFETY: as above.
     unsafe {
         let lanes = S::lanes(v);

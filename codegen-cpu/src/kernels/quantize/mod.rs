@@ -4,8 +4,9 @@ mod codes;
 mod fp8;
 mod rows;
 
-pub(crate) use fp8::QuantizeFp8;
-pub(crate) use rows::{QuantizeRows, QuantizeStatic};
+pub(crate) use codes::store_fp8;
+pub(crate) use fp8::{Fp8Scales, QuantizeFp8};
+pub(crate) use rows::{QuantizeRows, QuantizeStatic, quantize_row, quantize_static};
 
 use super::element::Element;
 use super::simd::{LANES, Simd};

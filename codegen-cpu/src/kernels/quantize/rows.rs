@@ -42,20 +42,35 @@ impl<T: Element> Kernel for QuantizeRows<T> {
             unsafe {
                 let x = self.x.row(row).add(run * self.n);
                 let codes = self.codes.row(row).add(run * self.n);
-                let scale = magnitude::<S, T>(x, self.n) / LARGEST;
-                *self.scales.row(row).add(run) = scale;
-                if scale == 0.0 {
-                    codes.write_bytes(0, self.n);
-                    continue;
-                }
-                let divisor = S::splat(scale);
-                for i in (0..self.n).step_by(LANES) {
-                    let left = self.n - i;
-                    let v = S::div(T::load_part::<S>(x.add(i), left), divisor);
-                    store_i8::<S>(codes.add(i), v, left);
-                }
+                *self.scales.row(row).add(run) = quantize_row::<S, T>(x, self.n, codes);
             }
         }
+    }
+}
+
+/// Codes of `n` elements by their own scale, which it returns.
+///
+/// # Safety
+/// As [`Simd`]; `x` and `codes` are valid for `n` elements.
+#[inline(always)]
+pub(crate) unsafe fn quantize_row<S: Simd, T: Element>(
+    x: *const T,
+    n: usize,
+    codes: *mut i8,
+) -> f32 {
+    // SAFETY: every access is below `n`.
+    unsafe {
+        let scale = magnitude::<S, T>(x, n) / LARGEST;
+        if scale == 0.0 {
+            codes.write_bytes(0, n);
+            return scale;
+        }
+        let divisor = S::splat(scale);
+        for i in (0..n).step_by(LANES) {
+            let v = S::div(T::load_part::<S>(x.add(i), n - i), divisor);
+            store_i8::<S>(codes.add(i), v, n - i);
+        }
+        scale
     }
 }
 
@@ -87,15 +102,33 @@ impl<T: Element> Kernel for QuantizeStatic<T> {
         let (rows, columns) = worker.share_matrix(self.rows, self.n);
         // SAFETY: rows and columns are inside what was bound.
         unsafe {
-            let (scale, offset) = (S::splat(*self.scale.row(0)), S::splat(*self.offset.row(0)));
+            let by = (*self.scale.row(0), *self.offset.row(0));
             for r in rows {
                 let (x, codes) = (self.x.row(r), self.codes.row(r));
-                for i in columns.clone().step_by(LANES) {
-                    let left = columns.end - i;
-                    let v = S::add(S::div(T::load_part::<S>(x.add(i), left), scale), offset);
-                    store_i8::<S>(codes.add(i), v, left);
-                }
+                let (x, codes) = (x.add(columns.start), codes.add(columns.start));
+                quantize_static::<S, T>(x, columns.len(), by, codes);
             }
+        }
+    }
+}
+
+/// Codes of `n` elements by a scale and an offset.
+///
+/// # Safety
+/// As [`Simd`]; `x` and `codes` are valid for `n` elements.
+#[inline(always)]
+pub(crate) unsafe fn quantize_static<S: Simd, T: Element>(
+    x: *const T,
+    n: usize,
+    (scale, offset): (f32, f32),
+    codes: *mut i8,
+) {
+    // SAFETY: every access is below `n`.
+    unsafe {
+        let (scale, offset) = (S::splat(scale), S::splat(offset));
+        for i in (0..n).step_by(LANES) {
+            let v = S::add(S::div(T::load_part::<S>(x.add(i), n - i), scale), offset);
+            store_i8::<S>(codes.add(i), v, n - i);
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Products with what is done to their results on the way to memory.
 
-use super::{float, is, is_f32, product, stride};
+use super::{float, is, is_f32, product, quant, stride};
 use crate::target::{GATE_UP_BLOCK, MOST_FOUND};
-use compiler::{Arg, Lowered, Operand};
+use compiler::{Arg, KernelCall, Lowered, Operand};
 use ir::{DType, Func, Node, Op, ValueId};
 use tensor::layout::Panels;
+
+/// With more rows, quantising them in a launch before the product is faster.
+const ROWS_QUANTISED_INSIDE: u64 = 64;
 
 /// An operand and the buffer that it is.
 type Value<'a> = (Arg, &'a Operand);
@@ -39,9 +42,15 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
         return None;
     }
     let reading = Reading { body: body.func(), operands };
-    let mut nodes = reading.body.order.iter().map(|&n| &reading.body.nodes[n]);
+    let mut nodes = reading.body.order.iter().map(|&n| &reading.body.nodes[n]).peekable();
+    let quantise = nodes.next_if(|node| quantises(&node.op));
     let product = nodes.next()?;
-    let args = product.args.iter().map(|&a| reading.operand(a)).collect::<Option<Vec<_>>>()?;
+    // Floats in the place of their codes.
+    let (given, made) = quantise.map_or((&[][..], &[][..]), |q| (&q.args[..], &q.outs[..]));
+    (product.args.starts_with(made)).then_some(())?;
+    let args = given.iter().chain(&product.args[made.len()..]);
+    let args = args.map(|&a| reading.operand(a)).collect::<Option<Vec<_>>>()?;
+    let begin = Begin { quantise: quantise.map(|q| &q.op), product: &product.op };
     let (mut end, mut value) = (End::default(), product.outs[0]);
     for node in nodes {
         reading.add(&mut end, node, value)?;
@@ -64,7 +73,28 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
     let out = result(value).map_or(Some(&dense), |i| results.get(i))?;
     let to = (buffer(value)?, out);
     let found = end.found().into_iter().map(&mut buffer).collect::<Option<Vec<_>>>()?;
-    end.after(&product.op, &args, to, found, scratch_bytes)
+    match quantise {
+        Some(quantise) if out.dim(0) > ROWS_QUANTISED_INSIDE => {
+            let (codes, calls) = reading.quantised(quantise, &mut scratch_bytes)?;
+            let codes = codes.iter().map(|(arg, operand)| (*arg, operand));
+            let args: Vec<_> = codes.chain(args[given.len()..].iter().copied()).collect();
+            let begin = Begin { quantise: None, ..begin };
+            let then = end.after(begin, &args, to, found, scratch_bytes)?;
+            Some(Lowered { calls: calls.into_iter().chain(then.calls).collect(), ..then })
+        }
+        _ => end.after(begin, &args, to, found, scratch_bytes),
+    }
+}
+
+/// Whether it makes codes of the inputs of a product.
+fn quantises(op: &Op) -> bool {
+    matches!(op, Op::QuantizeRows {} | Op::QuantizeStatic {} | Op::QuantizeFp8 { .. })
+}
+
+/// A product, and what quantises its inputs.
+struct Begin<'a> {
+    quantise: Option<&'a Op>,
+    product: &'a Op,
 }
 
 /// The body of a composite and its operands.
@@ -78,6 +108,33 @@ impl<'a> Reading<'a> {
     fn operand(&self, value: ValueId) -> Option<Value<'a>> {
         let i = self.body.params.iter().position(|&p| p == value)?;
         Some((Arg::Operand(i), self.operands.get(i)?))
+    }
+
+    /// What `quantise` makes, in scratch memory, and the calls that make it.
+    fn quantised(
+        &self,
+        quantise: &Node,
+        scratch_bytes: &mut Vec<u64>,
+    ) -> Option<(Vec<(Arg, Operand)>, Vec<KernelCall>)> {
+        let given = quantise.args.iter().map(|&a| self.operand(a)).collect::<Option<Vec<_>>>()?;
+        let operands: Vec<Operand> = given.iter().map(|(_, o)| (*o).clone()).collect();
+        let types = quantise.outs.iter().map(|&o| Operand::dense(self.body.values[o].ty.clone()));
+        let types: Vec<Operand> = types.collect();
+        let lowered = quant::lower(&quantise.op, &operands, &types)?;
+        lowered.scratch_bytes.is_empty().then_some(())?;
+        let mut calls = lowered.calls;
+        let first = scratch_bytes.len();
+        for arg in calls.iter_mut().flat_map(|call| &mut call.args) {
+            *arg = match *arg {
+                Arg::Operand(i) => given[i].0,
+                Arg::Result(i) => Arg::Scratch(first + i),
+                other => other,
+            };
+        }
+        for made in &types {
+            scratch_bytes.push(made.ty.bytes()?);
+        }
+        Some(((first..).map(Arg::Scratch).zip(types).collect(), calls))
     }
 
     /// Adds what `node` does with `value` to the end, if it may come next.
@@ -131,14 +188,17 @@ impl End<'_> {
     /// The call of a product that ends so and stores to `to`, and what is found to `found`.
     fn after(
         &self,
-        op: &Op,
+        begin: Begin<'_>,
         operands: &[Value<'_>],
         (to, out): Value<'_>,
         found: Vec<Arg>,
         mut scratch_bytes: Vec<u64>,
     ) -> Option<Lowered> {
         let types: Vec<&Operand> = operands.iter().map(|(_, o)| *o).collect();
-        let (name, mut call) = product::call(op, &types, out)?;
+        let (name, mut call) = match begin.quantise {
+            None => product::call(begin.product, &types, out)?,
+            Some(quantise) => product::quantising_call(quantise, begin.product, &types, out)?,
+        };
         call.args = operands.iter().map(|(arg, _)| *arg).collect();
         let bias = match &self.bias {
             None => 0,

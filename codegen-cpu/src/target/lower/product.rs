@@ -67,6 +67,52 @@ pub(super) fn call(op: &Op, operands: &[&Operand], out: &Operand) -> Option<(Str
     })
 }
 
+/// As [`call`] for a product that quantises its inputs: `operands` begin with those of `quantise`,
+/// which stand for its codes and scales.
+pub(super) fn quantising_call(
+    quantise: &Op,
+    op: &Op,
+    operands: &[&Operand],
+    out: &Operand,
+) -> Option<(String, Call)> {
+    let call = Call::new(operands.len(), 1);
+    let scales = |weight: &Operand, scale: &Operand, group: u64| {
+        scaled(weight, scale, group)?;
+        Some(match quantise {
+            Op::QuantizeRows {} => vec![group],
+            Op::QuantizeFp8 { group: of_x, power_of_two } => {
+                vec![group, *of_x, u64::from(*power_of_two)]
+            }
+            _ => return None,
+        })
+    };
+    Some(match (op, operands) {
+        (Op::QuantMatmul { group, .. }, [x, weight, weight_scale]) => {
+            let (n, k) = panels(weight, 2)?;
+            let scales = scales(weight, weight_scale, *group)?;
+            (x.ty.rank() == 2).then_some(())?;
+            let call = call.ints(&[x.dim(0), n, k]).ints(&scales).ints(&[stride(x), stride(out)]);
+            (format!("quant_matmul_{}_{}", weight.ty.dtype, float(x)?), call)
+        }
+        (Op::StaticMatmul { .. }, [x, _, _, weight, _, _]) => {
+            let (n, k) = panels(weight, 2)?;
+            (is(weight, DType::I8) && x.ty.rank() == 2).then_some(())?;
+            let call = call.ints(&[x.dim(0), n, k, stride(x), stride(out)]);
+            (format!("static_matmul_i8_{}", float(x)?), call)
+        }
+        (Op::GroupedQuantMatmul { group, .. }, [x, order, _, weight, weight_scale]) => {
+            let (n, inputs) = panels(weight, 3)?;
+            let scales = scales(weight, weight_scale, *group)?;
+            (is_dense(out) && is_dense(order)).then_some(())?;
+            let own = u64::from(x.ty.rank() == 3);
+            let pairs = [order.dim(0), order.dim(1), own, weight.dim(0), n, inputs];
+            let call = call.ints(&pairs).ints(&scales).ints(&[stride(x), out.dim(2)]);
+            (format!("grouped_quant_matmul_{}_{}", weight.ty.dtype, float(x)?), call)
+        }
+        _ => return None,
+    })
+}
+
 /// Outputs and inputs of a packed weight.
 fn panels(weight: &Operand, rank: usize) -> Option<(u64, u64)> {
     let fits = weight.ty.layout == Layout::Panels && weight.ty.rank() == rank;
