@@ -382,6 +382,39 @@ fn products_that_quantise() {
     }
 }
 
+/// Many rows are quantised in a launch of their own.
+#[test]
+fn many_rows_are_quantised_before_the_product() {
+    for (rows, kernels) in [
+        (64, &["linear_quant_matmul_i8_f32_f32"][..]),
+        (65, &["quantize_rows_f32", "linear_quant_matmul_i8_f32"][..]),
+    ] {
+        let body = format!("func @linear(%x: f32[{rows},40], %w: i8[70,40] panels, %ws: f32[70,1] panels, %r: f32[{rows},70]) {{
+  %q, %s = quantize_rows %x : i8[{rows},40], f32[{rows},1]
+  %p = quant_matmul %q, %s, %w, %ws {{group = 40, out = f32}} : f32[{rows},70]
+  %y = add %r, %p : f32[{rows},70]
+  return %y
+}}
+");
+        let func = ir::text::parse("test.ir", &body).unwrap().funcs.remove(0);
+        let types = |values: &[ir::ValueId]| -> Vec<Operand> {
+            values.iter().map(|&v| Operand::dense(func.values[v].ty.clone())).collect()
+        };
+        let (operands, results) = (types(&func.params), types(&func.results));
+        let op = Op::Fused { body: ir::Body::new(func.clone()).unwrap() };
+        let lowered = CpuTarget.lower(&op, &operands, &results).unwrap();
+        let found: Vec<&str> = lowered.calls.iter().map(|c| c.kernel.as_str()).collect();
+        assert_eq!(found, kernels);
+        if let [first, then] = &lowered.calls[..] {
+            let (codes, scales) = (Arg::Scratch(0), Arg::Scratch(1));
+            assert_eq!(first.args, [Arg::Operand(0), codes, scales]);
+            let [weight, scale, residual] = [1, 2, 3].map(Arg::Operand);
+            assert_eq!(then.args, [codes, scales, weight, scale, residual, Arg::Result(0)]);
+            assert_eq!(lowered.scratch_bytes, [rows * 40, rows * 4]);
+        }
+    }
+}
+
 #[test]
 fn other_ends_have_no_kernel() {
     let blocks = "func @linear(%x: f32[3,40], %w: f32[128,40] panels) {

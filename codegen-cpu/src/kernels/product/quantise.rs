@@ -34,7 +34,7 @@ impl<T> Floats<T> {
     }
 }
 
-/// Up to so many rows are quantised by each thread for itself: more take longer than a barrier.
+/// Up to so many rows are quantised by each thread for itself, which saves a barrier.
 const ALONE: usize = 1;
 
 /// As `quantize_rows_{T}`: integers by a scale of each row.
