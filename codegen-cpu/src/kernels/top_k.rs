@@ -2,7 +2,7 @@
 
 use super::bind::{Binder, Kernel, Rows};
 use super::matmul::WIDTH;
-use super::simd::{Simd, Vectorised};
+use super::simd::{LANES, Simd, Vectorised};
 use super::worker::Worker;
 
 /// The most that are found in a row.
@@ -98,7 +98,9 @@ impl Vectorised for Find<'_, '_> {
                 });
                 let values = std::slice::from_raw_parts_mut(top.values.row(row), top.k);
                 let ids = std::slice::from_raw_parts_mut(top.ids.row(row), top.k);
-                ranking.rank(x, panels, top.k);
+                // Logits of many rows are no longer in a near cache.
+                let ask = |x: &[f32]| x.chunks(LANES).for_each(|x| S::prefetch(x.as_ptr().cast()));
+                ranking.rank(x, panels, top.k, ask);
                 write(x, ranking.keys(), values, ids);
             }
         }
@@ -139,9 +141,9 @@ impl Ranking {
         Self { count: 0, floor: 0.0, len: 0, keys: [0; 2 * MOST] }
     }
 
-    /// Finds the best `k` of `x`, in order: all that are above `-inf`.
+    /// Finds the best `k` of `x`, in order: all that are above `-inf`. What is looked at soon is asked for.
     #[inline(always)]
-    fn rank(&mut self, x: &[f32], panels: Option<&[f32]>, k: usize) {
+    fn rank(&mut self, x: &[f32], panels: Option<&[f32]>, k: usize, ask: impl Fn(&[f32])) {
         self.begin(k, f32::NEG_INFINITY);
         let Some(panels) = panels.filter(|panels| panels.len() > k) else {
             self.offer(x, 0);
@@ -160,9 +162,13 @@ impl Ranking {
         let lowest = self.keys().last().filter(|_| self.len == k);
         let floor = lowest.map_or(f32::NEG_INFINITY, |&key| value(key).next_down());
         self.begin(k, floor);
-        for &panel in &*best {
+        let columns = |panel: u32| {
             let start = panel as usize * WIDTH;
-            self.offer(&x[start..x.len().min(start + WIDTH)], start as u32);
+            start..x.len().min(start + WIDTH)
+        };
+        best.iter().for_each(|&panel| ask(&x[columns(panel)]));
+        for &panel in &*best {
+            self.offer(&x[columns(panel)], panel * WIDTH as u32);
         }
         self.finish();
     }
