@@ -17,6 +17,7 @@ sources! {
     "src/kernels/argmax.rs",
     "src/kernels/attention/mod.rs",
     "src/kernels/attention/sinks.rs",
+    "src/kernels/attention/soften.rs",
     "src/kernels/attention/tile.rs",
     "src/kernels/barrier.rs",
     "src/kernels/bind.rs",
