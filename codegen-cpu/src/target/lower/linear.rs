@@ -75,8 +75,9 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
     let found = end.found().into_iter().map(&mut buffer).collect::<Option<Vec<_>>>()?;
     match quantise {
         Some(quantise) if out.dim(0) > ROWS_QUANTISED_INSIDE => {
+            let first = scratch_bytes.len();
             let (codes, calls) = reading.quantised(quantise, &mut scratch_bytes)?;
-            let codes = codes.iter().map(|(arg, operand)| (*arg, operand));
+            let codes = (first..).map(Arg::Scratch).zip(&codes);
             let args: Vec<_> = codes.chain(args[given.len()..].iter().copied()).collect();
             let begin = Begin { quantise: None, ..begin };
             let then = end.after(begin, &args, to, found, scratch_bytes)?;
@@ -110,12 +111,13 @@ impl<'a> Reading<'a> {
         Some((Arg::Operand(i), self.operands.get(i)?))
     }
 
-    /// What `quantise` makes, in scratch memory, and the calls that make it.
+    /// What `quantise` makes, each in scratch memory of its own after that there is, and the calls that
+    /// make it.
     fn quantised(
         &self,
         quantise: &Node,
         scratch_bytes: &mut Vec<u64>,
-    ) -> Option<(Vec<(Arg, Operand)>, Vec<KernelCall>)> {
+    ) -> Option<(Vec<Operand>, Vec<KernelCall>)> {
         let given = quantise.args.iter().map(|&a| self.operand(a)).collect::<Option<Vec<_>>>()?;
         let operands: Vec<Operand> = given.iter().map(|(_, o)| (*o).clone()).collect();
         let types = quantise.outs.iter().map(|&o| Operand::dense(self.body.values[o].ty.clone()));
@@ -134,7 +136,7 @@ impl<'a> Reading<'a> {
         for made in &types {
             scratch_bytes.push(made.ty.bytes()?);
         }
-        Some(((first..).map(Arg::Scratch).zip(types).collect(), calls))
+        Some((types, calls))
     }
 
     /// Adds what `node` does with `value` to the end, if it may come next.
