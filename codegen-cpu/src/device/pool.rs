@@ -165,7 +165,8 @@ fn next_generation(shared: &Shared, index: usize, seen: usize) -> usize {
             break;
         }
     }
-    shared.asleep[index].store(true, Ordering::SeqCst);
+    // An exchange and not a store: emulators of Arm let a store pass the load after it.
+    shared.asleep[index].swap(true, Ordering::SeqCst);
     loop {
         let now = shared.generation.load(Ordering::SeqCst);
         if now != seen {

@@ -55,8 +55,9 @@ impl Barrier {
         if self.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.0.store(0, Ordering::Relaxed);
             // Sequentially consistent, like a sleeper's side: either it sees the new epoch before it
-            // sleeps, or this thread sees that it sleeps.
-            self.epoch.0.store(epoch.wrapping_add(1), Ordering::SeqCst);
+            // sleeps, or this thread sees that it sleeps. An exchange and not a store: emulators of Arm let
+            // a store pass the load after it.
+            self.epoch.0.swap(epoch.wrapping_add(1), Ordering::SeqCst);
             if self.sleepers.load(Ordering::SeqCst) > 0 {
                 // Who has seen the old epoch behind the door sleeps once the door can be had.
                 drop(self.door.lock());
