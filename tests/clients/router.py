@@ -92,7 +92,7 @@ def requests_that_begin_alike_meet(_):
             first = []
             for name in names:
                 first.append(pool.submit(ask, name, 0, 256))
-                time.sleep(0.05)
+                time.sleep(0.01)
             for answer in first:
                 check(answer.result()["meta_info"]["completion_tokens"] == 256, f"{answer.result()}")
         check(served(a) and served(b), f"one worker has all the groups: {served(a)} and {served(b)}")
