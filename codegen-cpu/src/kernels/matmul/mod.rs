@@ -19,7 +19,9 @@ use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
 use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker};
 use half::bf16;
-pub(crate) use tile::{Ahead, NEAR_WORDS, PairDot, Plain, Product, WIDTH, Widening, block_words};
+pub(crate) use tile::{
+    Ahead, FAR_WORDS, NEAR_WORDS, PairDot, Plain, Product, WIDTH, Widening, block_words,
+};
 use tile::{Block, widen};
 
 /// Bytes of a block that was widened.

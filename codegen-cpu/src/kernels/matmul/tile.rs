@@ -179,7 +179,7 @@ pub(crate) fn block_words<S: Simd>(words: usize, tiles: usize) -> usize {
 }
 
 /// Words for each output of a panel that stay in the second-level cache.
-const FAR_WORDS: usize = 512;
+pub(crate) const FAR_WORDS: usize = 512;
 /// Words for each output of a panel that fit the first-level cache: 16 KiB.
 pub(crate) const NEAR_WORDS: usize = 64;
 

@@ -27,7 +27,11 @@ pub(crate) trait PairCode: Code {
 }
 
 /// Codes that are integers, whose sign bits are flipped in panels.
-pub(crate) trait IntCode: Code {
+pub(crate) trait IntCode: Send + Sync + 'static {
+    /// The same codes, each in a byte.
+    type Wide: IntCode;
+    /// Elements in 32 bits, by four.
+    const FOURS: usize;
     /// What the bytes that are stored have more than the codes.
     const OFFSET: i32;
 
@@ -46,6 +50,8 @@ pub(crate) struct Bf16;
 pub(crate) struct I8;
 /// Integers of 4 bits.
 pub(crate) struct I4;
+/// [`I4`], each in a byte, as products make them for many rows.
+pub(crate) struct WideI4;
 /// FP8 E4M3. The code of NaN, which no checkpoint means, reads as 480.
 pub(crate) struct Fp8;
 /// FP4 E2M1.
@@ -99,6 +105,8 @@ impl Code for I8 {
 }
 
 impl IntCode for I8 {
+    type Wide = Self;
+    const FOURS: usize = 1;
     const OFFSET: i32 = 128;
 
     #[inline(always)]
@@ -126,6 +134,8 @@ impl PairCode for I4 {
 }
 
 impl IntCode for I4 {
+    type Wide = WideI4;
+    const FOURS: usize = 2;
     const OFFSET: i32 = 8;
 
     #[inline(always)]
@@ -135,6 +145,17 @@ impl IntCode for I4 {
             let w = if i == 0 { w } else { S::shr::<4>(w) };
             S::and_bits(w, S::splat_bits(0x0f0f_0f0f))
         }
+    }
+}
+
+impl IntCode for WideI4 {
+    type Wide = Self;
+    const FOURS: usize = 1;
+    const OFFSET: i32 = I4::OFFSET;
+
+    #[inline(always)]
+    unsafe fn bytes<S: Simd>(w: S::I, _: usize) -> S::I {
+        w
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) trait Inner: Send + Sync + 'static {
     const GROUP: usize;
     /// Words that a word is expanded to, 0 where weights are used as they are.
     const EXPANSION: usize;
+    /// Tiles of rows from which on weights are expanded first.
+    const EXPANDED_FROM: usize = 2;
     /// Whether inputs come as elements 0, 2, 1, 3 of each four.
     const CROSSED: bool = false;
     /// What weights have too much, by which sums begin too low; 0 for floats.
@@ -179,9 +181,11 @@ impl<C: PairCode> Inner for Pairs<C> {
 impl<C: IntCode> Inner for Ints<C> {
     type X = i8;
     type Sum<S: Simd> = S::I;
-    type Expanded = Self;
-    const GROUP: usize = C::PER_WORD;
-    const EXPANSION: usize = 0;
+    type Expanded = Ints<C::Wide>;
+    const GROUP: usize = 4 * C::FOURS;
+    const EXPANSION: usize = if C::FOURS == 1 { 0 } else { C::FOURS };
+    // Taking nibbles apart runs beside multiplying; expanding stores them.
+    const EXPANDED_FROM: usize = 3;
     const OFFSET: i32 = C::OFFSET;
 
     #[inline(always)]
@@ -218,7 +222,7 @@ impl<C: IntCode> Inner for Ints<C> {
     ) {
         // SAFETY: as the caller's; rows of bytes need no 4-byte alignment.
         unsafe {
-            for i in 0..C::PER_WORD / 4 {
+            for i in 0..C::FOURS {
                 let mut weights = w;
                 for weight in &mut weights {
                     *weight = C::bytes::<S>(*weight, i);
@@ -234,7 +238,8 @@ impl<C: IntCode> Inner for Ints<C> {
     }
 
     #[inline(always)]
-    unsafe fn expand<S: Simd>(w: S::I, _: usize) -> S::I {
-        w
+    unsafe fn expand<S: Simd>(w: S::I, i: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { C::bytes::<S>(w, i) }
     }
 }

@@ -93,7 +93,7 @@ const LONGEST_EXACT: usize = (1 << 17) - 1;
 
 impl<C: IntCode, I: Feed<i8>> Method for Integer<C, I> {
     type Source = I;
-    const PER_WORD: usize = C::PER_WORD;
+    const PER_WORD: usize = 4 * C::FOURS;
     type Fold = Scaled<F32Scale, false>;
     const X_SCALES: XScales = XScales::Last;
     const LONGEST: usize = LONGEST_EXACT;

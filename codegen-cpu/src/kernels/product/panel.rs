@@ -5,12 +5,12 @@ use super::inner::Inner;
 use super::inputs::Inputs;
 use super::tile::{Expand, Stretch};
 use crate::kernels::epilogue::{End, PanelSums, ResultRows};
-use crate::kernels::matmul::{Ahead, NEAR_WORDS, WIDTH, block_words, tile_rows};
+use crate::kernels::matmul::{Ahead, FAR_WORDS, WIDTH, block_words, tile_rows};
 use crate::kernels::simd::{Simd, Vectorised};
 use std::marker::PhantomData;
 
 /// Bytes of a block that was expanded; one may be a group of up to twice as many words.
-pub(super) const EXPANDED_BYTES: usize = 2 * NEAR_WORDS * WIDTH * size_of::<u32>();
+pub(super) const EXPANDED_BYTES: usize = 2 * FAR_WORDS * WIDTH * size_of::<u32>();
 /// Cache lines of a word of all outputs of a panel.
 const WORD_LINES: usize = WIDTH * size_of::<u32>() / 64;
 /// How many words ahead of its use a panel that is read once is asked for.
@@ -94,26 +94,26 @@ impl<P: Inner, F: Fold> Vectorised for Panel<'_, P, F> {
                 stretch.multiply::<S>(rows);
                 return results.store::<S>(0, rows, sums);
             }
-            let block = match P::EXPANSION {
-                0 => whole_groups(group, block_words::<S>(words, tiles)),
-                expansion => whole_groups(group, NEAR_WORDS / expansion),
-            };
+            let expands = P::EXPANSION > 0 && tiles >= P::EXPANDED_FROM;
+            let expansion = if expands { P::EXPANSION } else { 1 };
+            let block = block_words::<S>(words * expansion, tiles) / expansion;
+            let block = whole_groups(group, block);
             for first in (0..words).step_by(block) {
                 let count = block.min(words - first);
                 let from = weights.add(first * WIDTH);
                 let block = Block {
-                    weights: if P::EXPANSION == 0 { from } else { expanded },
+                    weights: if expands { expanded } else { from },
                     first,
                     count,
                     next: from.wrapping_add(count * WIDTH),
                     fold,
                     results: (first + count == words).then_some(results),
                 };
-                if P::EXPANSION == 0 {
-                    block.tiles::<S, P>(work, rows, tiles, 1);
-                } else {
+                if expands {
                     S::enter(Expand::<P> { from, to: expanded, count, of: PhantomData });
-                    block.tiles::<S, P::Expanded>(work, rows, tiles, P::EXPANSION);
+                    block.tiles::<S, P::Expanded>(work, rows, tiles, expansion);
+                } else {
+                    block.tiles::<S, P>(work, rows, tiles, 1);
                 }
             }
         }
@@ -196,10 +196,10 @@ mod tests {
     #[test]
     fn blocks_are_whole_groups_that_fit() {
         for expansion in [1, 2, 4, 8] {
-            for group in 1..=600 {
-                let words = whole_groups(group, NEAR_WORDS / expansion);
+            for group in 1..=1200 {
+                let words = whole_groups(group, FAR_WORDS / expansion);
                 assert!(words > 0 && words * expansion * WIDTH * 4 <= EXPANDED_BYTES);
-                assert!(words.is_multiple_of(group) || group > 2 * NEAR_WORDS / expansion);
+                assert!(words.is_multiple_of(group) || group > 2 * FAR_WORDS / expansion);
             }
         }
     }

@@ -9,6 +9,8 @@ use crate::kernels::simd::{LANES, Simd, Vectorised};
 /// Vectors of a panel.
 const VECTORS: usize = WIDTH / LANES;
 const LINE_BYTES: usize = 64;
+/// Words between two looks at what to ask for.
+const TURN: usize = 4;
 
 /// Some words of a panel and what they meet.
 pub(super) struct Stretch<'a, P: Inner, F> {
@@ -96,37 +98,38 @@ impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, 
             let next: [_; R] =
                 std::array::from_fn(|r| next.get(r).map_or(x[r], |&row| inputs.row(row as usize)));
             let line_words = const { LINE_BYTES / (P::GROUP * size_of::<P::X>()) };
-            let (mut at, end) = (first, first + count);
+            let (mut at, end, mut g) = (first, first + count, first / group);
             let mut w = weights.add(lane);
             while at < end {
-                let g = at / group;
                 let stop = end.min((g + 1) * group);
-                let fresh = at == g * group;
                 let mut acc = [[P::start::<S>(0); V]; R];
-                for (r, acc) in acc.iter_mut().enumerate() {
-                    let start = P::start::<S>(inputs.start::<P>(row[r], g));
-                    for (v, a) in acc.iter_mut().enumerate() {
-                        *a = if fresh {
-                            start
-                        } else {
-                            P::load::<S>(partial.add(r * WIDTH + lane + v * LANES))
-                        };
+                if at == g * group {
+                    for (row, acc) in row.iter().zip(&mut acc) {
+                        *acc = [P::start::<S>(inputs.start::<P>(*row, g)); V];
+                    }
+                } else {
+                    for (r, acc) in acc.iter_mut().enumerate() {
+                        for (v, a) in acc.iter_mut().enumerate() {
+                            *a = P::load::<S>(partial.add(r * WIDTH + lane + v * LANES));
+                        }
                     }
                 }
                 while at < stop {
-                    for _ in 0..ahead.lines {
-                        S::prefetch_far(ahead.from);
-                        ahead.from = ahead.from.wrapping_add(LINE_BYTES);
-                    }
-                    if at % line_words == 0 {
+                    let turn = TURN.min(stop - at);
+                    if at % line_words < TURN {
                         for next in next {
                             S::prefetch(next.wrapping_add(at * P::GROUP).cast());
                         }
                     }
-                    let words = std::array::from_fn(|v| S::load_bits(w.add(v * LANES)));
-                    P::step::<S, R, V>(words, x.map(|x| x.add(at * P::GROUP)), &mut acc);
-                    w = w.wrapping_add(WIDTH);
-                    at += 1;
+                    let from = x.map(|x| x.add(at * P::GROUP));
+                    if turn == TURN && ahead.lines == 0 {
+                        // Without a branch between them.
+                        words::<S, P, R, V>(w, TURN, from, &mut ahead, &mut acc);
+                    } else {
+                        words::<S, P, R, V>(w, turn, from, &mut ahead, &mut acc);
+                    }
+                    w = w.wrapping_add(turn * WIDTH);
+                    at += turn;
                 }
                 let done = stop == (g + 1) * group || stop == total;
                 for (r, acc) in acc.iter().enumerate() {
@@ -140,7 +143,34 @@ impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, 
                         }
                     }
                 }
+                g += 1;
             }
+        }
+    }
+}
+
+/// Adds the products of `count` words of a panel from `w` on and the inputs from `x` on.
+///
+/// # Safety
+/// As [`Simd`]; weights and inputs are valid for as many words.
+#[inline(always)]
+unsafe fn words<S: Simd, P: Inner, const R: usize, const V: usize>(
+    w: *const u32,
+    count: usize,
+    x: [*const P::X; R],
+    ahead: &mut Ahead,
+    sums: &mut [[P::Sum<S>; V]; R],
+) {
+    for i in 0..count {
+        // SAFETY: as the caller's.
+        unsafe {
+            for _ in 0..ahead.lines {
+                S::prefetch_far(ahead.from);
+                ahead.from = ahead.from.wrapping_add(LINE_BYTES);
+            }
+            let w = w.add(i * WIDTH);
+            let weights = std::array::from_fn(|v| S::load_bits(w.add(v * LANES)));
+            P::step::<S, R, V>(weights, x.map(|x| x.add(i * P::GROUP)), sums);
         }
     }
 }
