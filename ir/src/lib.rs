@@ -10,6 +10,7 @@ pub mod graph;
 mod hash;
 pub mod interp;
 pub mod op;
+mod op_error;
 mod operands;
 mod order;
 mod outline;

@@ -2,6 +2,7 @@
 //! and printer, parser and verifier are derived from them.
 
 pub use crate::attr::Dims;
+pub use crate::op_error::{ParseOpError, TypeError};
 use crate::{
     attr::{RopeSpec, RouteSpec},
     body::Body,
@@ -17,55 +18,6 @@ use tensor::{DType, Layout};
 /// Attributes by name, as text.
 pub type AttrMap = BTreeMap<String, String>;
 
-/// A typing rule that operands break.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum TypeError {
-    /// Wrong number of operands.
-    #[error("`{op}` takes {expected} operands, found {got}")]
-    Arity {
-        /// Mnemonic.
-        op: &'static str,
-        /// How many it takes.
-        expected: usize,
-        /// How many there are.
-        got: usize,
-    },
-    /// A rule about a type.
-    #[error("{rule}, found {found}")]
-    Rule {
-        /// What must hold.
-        rule: &'static str,
-        /// The type that breaks it.
-        found: String,
-    },
-}
-
-/// Text that is no operation.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ParseOpError {
-    /// No such mnemonic.
-    #[error("unknown operation `{0}`")]
-    UnknownOp(String),
-    /// An attribute is missing.
-    #[error("`{op}` needs the attribute `{attr}`")]
-    MissingAttr {
-        /// Mnemonic.
-        op: &'static str,
-        /// Attribute.
-        attr: &'static str,
-    },
-    /// An attribute has no value of its kind.
-    #[error("attribute `{attr}`: `{text}` is not {}", kind_of_attr(kind))]
-    BadAttr {
-        /// Attribute.
-        attr: &'static str,
-        /// Its type in the declaration of the op.
-        kind: &'static str,
-        /// What was written.
-        text: String,
-    },
-}
-
 fn take<T: std::str::FromStr>(
     attrs: &mut AttrMap,
     op: &'static str,
@@ -74,21 +26,6 @@ fn take<T: std::str::FromStr>(
 ) -> Result<T, ParseOpError> {
     let text = attrs.remove(attr).ok_or(ParseOpError::MissingAttr { op, attr })?;
     text.parse().map_err(|_| ParseOpError::BadAttr { attr, kind, text })
-}
-
-/// What an attribute of type `kind` looks like.
-fn kind_of_attr(kind: &str) -> &'static str {
-    match kind {
-        "DType" => "an element type such as `f32`, `bf16` or `i8`",
-        "Dims" => "a list of dimensions such as `[T,64]`",
-        "Body" => "the label of a body defined above, such as `@rows`",
-        "Layout" => "a layout; use `nd`, `nz` or `panels`",
-        "RouteSpec" => "a specification such as `route(softmax,k=8,renormalize=true)`",
-        "RopeSpec" => "a specification such as `rope(theta=10000,dim=64)`",
-        "bool" => "`true` or `false`",
-        "f32" => "a number",
-        _ => "a whole number",
-    }
 }
 
 macro_rules! bind_operands {
