@@ -7,6 +7,10 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 /// Bytes of a piece. Pieces are hashed apart, so that threads can share a large file.
 const PIECE: usize = 8 << 20;
 
+/// Up to so many bytes one processor is left to what a program does meanwhile: a tokenizer takes longer to
+/// read than these to hash.
+const BESIDE_OTHERS: usize = 2 << 30;
+
 /// A 128-bit XXH3, in hexadecimal where people read it: of the bytes, or of the XXH3 (little-endian) of
 /// each 8 MiB where there is more than that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,13 +28,15 @@ impl Checksum {
     }
 }
 
-/// The checksum of `bytes`, on as many threads as the system offers this one.
+/// The checksum of `bytes`, on as many threads as the system offers this one, less one for up to 2 GiB.
 pub fn checksum(bytes: &[u8]) -> Checksum {
     if bytes.len() <= PIECE {
         return Checksum::new(xxh3_128(bytes));
     }
     let mut hashes = vec![0; bytes.len().div_ceil(PIECE)];
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let left = usize::from(bytes.len() <= BESIDE_OTHERS);
+    let threads = processors.saturating_sub(left).max(1);
     let share = hashes.len().div_ceil(threads);
     thread::scope(|scope| {
         for (hashes, bytes) in hashes.chunks_mut(share).zip(bytes.chunks(share * PIECE)) {
