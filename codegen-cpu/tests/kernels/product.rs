@@ -355,6 +355,32 @@ impl Case {
         prop_assert_eq!(checked * self.n, got.len());
         Ok(())
     }
+
+    /// Runs it with weights of `four` or eight bits and compares bits: exact sums of groups, then factors
+    /// and sums of `f32` in one order.
+    fn check_integers(&self, four: bool, threads: usize) -> Result<(), TestCaseError> {
+        let w = if four { DType::I4 } else { DType::I8 };
+        let case = Case { kind: Kind::Quant, x: DType::I8, w, out: DType::F32, ..self.clone() };
+        let data = case.data(case.t, 1);
+        let groups = case.groups();
+        let mut want = Vec::new();
+        for (x, x_scale) in data.x.values.chunks(case.k).zip(&data.x_scales) {
+            let rows = data.weight.values.chunks(case.k).zip(data.scales.chunks(groups));
+            want.extend(rows.map(|(w, scales)| {
+                let parts = x.chunks(case.group).zip(w.chunks(case.group)).zip(scales);
+                let sums = parts.map(|((x, w), scale)| {
+                    let sum: i32 = x.iter().zip(w).map(|(&x, &w)| x as i32 * w as i32).sum();
+                    sum as f32 * scale
+                });
+                sums.reduce(|a, b| a + b).unwrap() * x_scale
+            }));
+        }
+        for set in InstructionSet::available() {
+            let got = case.run((set, threads), &data, None, 0);
+            prop_assert_eq!(bits(&got), bits(&want), "{}", set);
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn bits(v: &[f32]) -> Vec<u32> {
@@ -451,26 +477,7 @@ proptest! {
     fn integer_products_have_the_same_bits_everywhere(
         case in case(), four in any::<bool>(), threads in 1..=3usize,
     ) {
-        let w = if four { DType::I4 } else { DType::I8 };
-        let case = Case { kind: Kind::Quant, x: DType::I8, w, out: DType::F32, ..case };
-        let data = case.data(case.t, 1);
-        let groups = case.groups();
-        let mut want = Vec::new();
-        for (x, x_scale) in data.x.values.chunks(case.k).zip(&data.x_scales) {
-            let rows = data.weight.values.chunks(case.k).zip(data.scales.chunks(groups));
-            want.extend(rows.map(|(w, scales)| {
-                let parts = x.chunks(case.group).zip(w.chunks(case.group)).zip(scales);
-                let sums = parts.map(|((x, w), scale)| {
-                    let sum: i32 = x.iter().zip(w).map(|(&x, &w)| x as i32 * w as i32).sum();
-                    sum as f32 * scale
-                });
-                sums.reduce(|a, b| a + b).unwrap() * x_scale
-            }));
-        }
-        for set in InstructionSet::available() {
-            let got = case.run((set, threads), &data, None, 0);
-            prop_assert_eq!(bits(&got), bits(&want), "{}", set);
-        }
+        case.check_integers(four, threads)?;
     }
 
     #[test]
@@ -546,6 +553,20 @@ fn starts_that_are_no_places_do_no_harm() {
         run(set, 2, "grouped_matmul_f32_f32", &mut buffers, &ints([4, 1, 0, 2, n, k, k, n]));
         let rows = decode(DType::F32, &buffers[4]);
         assert!(rows.iter().all(|&v| v == 0.0 || v == 4.0), "{starts:?}");
+    }
+}
+
+/// More rows than two tiles have meet bytes that were made of nibbles, a block of 2,048 elements at a time: groups
+/// that end inside blocks, at their ends and behind them.
+#[test]
+fn many_rows_go_through_long_weights_block_by_block() {
+    for (t, k, group) in [(13, 2056, 40), (14, 2100, 264), (18, 4200, 4096), (25, 4104, 4104)] {
+        let kind = Kind::Quant;
+        let (x, w, out) = (DType::I8, DType::I4, DType::F32);
+        let case = Case { kind, x, w, out, t, n: 70, k, group, each: false, seed: 5 };
+        for (four, threads) in [(true, 1), (true, 2), (false, 2)] {
+            case.check_integers(four, threads).unwrap();
+        }
     }
 }
 
