@@ -226,15 +226,25 @@ impl<P: Product> Block<P> {
     unsafe fn rows<S: Simd, const R: usize>(&self) {
         // SAFETY: as the caller's.
         unsafe {
-            if S::WIDE {
+            if S::WIDE || R == 1 {
                 S::enter(Tile::<P, R, VECTORS>(self, 0));
-            } else if R == 1 {
-                S::enter(Tile::<P, R, 2>(self, 0));
-                S::enter(Tile::<P, R, 2>(self, 2 * LANES));
+            } else if R == 2 {
+                self.passes::<S, R, 2>();
             } else {
-                for v in 0..VECTORS {
-                    S::enter(Tile::<P, R, 1>(self, v * LANES));
-                }
+                self.passes::<S, R, 1>();
+            }
+        }
+    }
+
+    /// `V` vectors of the panel after another; the first pass asks for what is ahead.
+    #[inline(always)]
+    unsafe fn passes<S: Simd, const R: usize, const V: usize>(&self) {
+        // SAFETY: as the caller's.
+        unsafe {
+            S::enter(Tile::<P, R, V>(self, 0));
+            let rest = Self { ahead: Ahead { lines: 0, ..self.ahead }, ..*self };
+            for v in (V..VECTORS).step_by(V) {
+                S::enter(Tile::<P, R, V>(&rest, v * LANES));
             }
         }
     }

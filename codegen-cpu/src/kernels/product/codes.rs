@@ -40,6 +40,21 @@ pub(crate) trait IntCode: Send + Sync + 'static {
     /// # Safety
     /// As [`Simd`].
     unsafe fn bytes<S: Simd>(w: S::I, i: usize) -> S::I;
+
+    /// Pair `i` of every word as integers of 16 bits that are not negative: elements 0 and 2, or 1
+    /// and 3, of each four.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    unsafe fn halves<S: Simd>(w: S::I, i: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe {
+            let four = Self::bytes::<S>(w, i / 2);
+            let pair = if i % 2 == 0 { four } else { S::shr::<8>(four) };
+            S::and_bits(pair, S::splat_bits(0x00ff_00ff))
+        }
+    }
 }
 
 /// `f32`.

@@ -27,6 +27,12 @@ pub(crate) trait Inner: Send + Sync + 'static {
     /// What weights have too much, by which sums begin too low; 0 for floats.
     const OFFSET: i32 = 0;
 
+    /// The most rows of a tile.
+    #[inline(always)]
+    fn most_rows<S: Simd>() -> usize {
+        S::MAX_ROWS
+    }
+
     /// Sums that begin at `start` (0 for floats).
     ///
     /// # Safety
@@ -72,6 +78,8 @@ pub(crate) struct Floats<C>(PhantomData<C>);
 pub(crate) struct Pairs<C>(PhantomData<C>);
 /// Codes as bytes with inputs that are bytes; sums are integers.
 pub(crate) struct Ints<C>(PhantomData<C>);
+/// The same products and sums, of integers of 16 bits by two.
+pub(crate) struct Halves<C>(PhantomData<C>);
 
 /// The sums of floats.
 macro_rules! float_sums {
@@ -96,6 +104,34 @@ macro_rules! float_sums {
         #[inline(always)]
         unsafe fn value<S: Simd>(sum: S::V) -> S::V {
             sum
+        }
+    };
+}
+
+/// The sums of integers.
+macro_rules! integer_sums {
+    () => {
+        type Sum<S: Simd> = S::I;
+
+        #[inline(always)]
+        unsafe fn start<S: Simd>(start: i32) -> S::I {
+            // SAFETY: as the caller's.
+            unsafe { S::splat_bits(start as u32) }
+        }
+        #[inline(always)]
+        unsafe fn load<S: Simd>(p: *const f32) -> S::I {
+            // SAFETY: as the caller's.
+            unsafe { S::load_bits(p.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn store<S: Simd>(p: *mut f32, sum: S::I) {
+            // SAFETY: as the caller's.
+            unsafe { S::store_bits(p.cast(), sum) }
+        }
+        #[inline(always)]
+        unsafe fn value<S: Simd>(sum: S::I) -> S::V {
+            // SAFETY: as the caller's.
+            unsafe { S::to_float(sum) }
         }
     };
 }
@@ -180,7 +216,6 @@ impl<C: PairCode> Inner for Pairs<C> {
 
 impl<C: IntCode> Inner for Ints<C> {
     type X = i8;
-    type Sum<S: Simd> = S::I;
     type Expanded = Ints<C::Wide>;
     const GROUP: usize = 4 * C::FOURS;
     const EXPANSION: usize = if C::FOURS == 1 { 0 } else { C::FOURS };
@@ -193,26 +228,7 @@ impl<C: IntCode> Inner for Ints<C> {
         i32::from(x)
     }
 
-    #[inline(always)]
-    unsafe fn start<S: Simd>(start: i32) -> S::I {
-        // SAFETY: as the caller's.
-        unsafe { S::splat_bits(start as u32) }
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const f32) -> S::I {
-        // SAFETY: as the caller's.
-        unsafe { S::load_bits(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store<S: Simd>(p: *mut f32, sum: S::I) {
-        // SAFETY: as the caller's.
-        unsafe { S::store_bits(p.cast(), sum) }
-    }
-    #[inline(always)]
-    unsafe fn value<S: Simd>(sum: S::I) -> S::V {
-        // SAFETY: as the caller's.
-        unsafe { S::to_float(sum) }
-    }
+    integer_sums!();
 
     #[inline(always)]
     unsafe fn step<S: Simd, const R: usize, const V: usize>(
@@ -241,5 +257,56 @@ impl<C: IntCode> Inner for Ints<C> {
     unsafe fn expand<S: Simd>(w: S::I, i: usize) -> S::I {
         // SAFETY: as the caller's.
         unsafe { C::bytes::<S>(w, i) }
+    }
+}
+
+impl<C: IntCode> Inner for Halves<C> {
+    type X = i16;
+    type Expanded = Self;
+    const GROUP: usize = 4 * C::FOURS;
+    const EXPANSION: usize = 0;
+    const CROSSED: bool = true;
+    const OFFSET: i32 = C::OFFSET;
+
+    // Products need registers beside the sums.
+    #[inline(always)]
+    fn most_rows<S: Simd>() -> usize {
+        if S::WIDE { S::MAX_ROWS } else { S::MAX_ROWS.min(4) }
+    }
+
+    #[inline(always)]
+    fn integer(x: i16) -> i32 {
+        i32::from(x)
+    }
+
+    integer_sums!();
+
+    #[inline(always)]
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: [S::I; V],
+        x: [*const i16; R],
+        sums: &mut [[S::I; V]; R],
+    ) {
+        // SAFETY: as the caller's; rows of halves need no 4-byte alignment.
+        unsafe {
+            for i in 0..2 * C::FOURS {
+                let mut weights = w;
+                for weight in &mut weights {
+                    *weight = C::halves::<S>(*weight, i);
+                }
+                for (row, x) in sums.iter_mut().zip(x) {
+                    let pair = S::splat_bits(x.add(2 * i).cast::<u32>().read_unaligned());
+                    for (sum, weight) in row.iter_mut().zip(weights) {
+                        *sum = S::half_dot(*sum, weight, pair);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: S::I, i: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { C::halves::<S>(w, i) }
     }
 }

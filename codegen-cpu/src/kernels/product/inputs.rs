@@ -74,6 +74,13 @@ impl Stage<i8> for i8 {
     }
 }
 
+impl Stage<i16> for i8 {
+    #[inline(always)]
+    fn stage(self) -> i16 {
+        self.into()
+    }
+}
+
 impl Stage<bf16> for Fp8Input {
     #[inline(always)]
     fn stage(self) -> bf16 {
@@ -161,11 +168,13 @@ pub(super) fn place<P: Inner>(i: usize) -> usize {
 /// Where the sums of each group of a row of `k` integers begin, into `to`.
 ///
 /// # Safety
-/// `x` is valid for `k` elements, `to` for all groups.
+/// `x` is valid for `k` elements, rounded up to a group of `P`, `to` for all groups.
 #[inline(always)]
 pub(super) unsafe fn start_row<P: Inner>(x: *const P::X, k: usize, group: usize, to: *mut i32) {
     // SAFETY: as the caller's.
     unsafe {
+        // Crossed, the last may lie among the zeros.
+        let k = k.next_multiple_of(P::GROUP);
         for (g, first) in (0..k).step_by(group).enumerate() {
             let mut sum = 0;
             for i in first..k.min(first + group) {

@@ -2,7 +2,7 @@
 
 use super::codes::{Bf16, Code, F32, Fp8, I4, I8, IntCode, MxFp4, PairCode};
 use super::fold::{E8m0, F32Scale, Fold, Scaled, Whole};
-use super::inner::{Floats, Inner, Ints, Pairs};
+use super::inner::{Floats, Halves, Inner, Ints, Pairs};
 use super::inputs::Fp8Input;
 use super::source::{Feed, Given, Source};
 use crate::kernels::simd::Simd;
@@ -91,7 +91,7 @@ impl Method for Float<bf16> {
 /// So long a sum of products of bytes still fits 32 bits.
 const LONGEST_EXACT: usize = (1 << 17) - 1;
 
-impl<C: IntCode, I: Feed<i8>> Method for Integer<C, I> {
+impl<C: IntCode, I: Feed<i8> + Feed<i16>> Method for Integer<C, I> {
     type Source = I;
     const PER_WORD: usize = 4 * C::FOURS;
     type Fold = Scaled<F32Scale, false>;
@@ -101,11 +101,11 @@ impl<C: IntCode, I: Feed<i8>> Method for Integer<C, I> {
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
         // SAFETY: as the caller's.
-        unsafe { then.go::<S, Ints<C>>() }
+        unsafe { if S::BYTE_DOT { then.go::<S, Ints<C>>() } else { then.go::<S, Halves<C>>() } }
     }
 }
 
-impl<I: Feed<i8>> Method for Exact<I> {
+impl<I: Feed<i8> + Feed<i16>> Method for Exact<I> {
     type Source = I;
     const PER_WORD: usize = I8::PER_WORD;
     type Fold = Whole;
@@ -115,7 +115,7 @@ impl<I: Feed<i8>> Method for Exact<I> {
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
         // SAFETY: as the caller's.
-        unsafe { then.go::<S, Ints<I8>>() }
+        unsafe { if S::BYTE_DOT { then.go::<S, Ints<I8>>() } else { then.go::<S, Halves<I8>>() } }
     }
 }
 

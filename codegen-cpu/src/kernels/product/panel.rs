@@ -73,7 +73,7 @@ impl<P: Inner, F: Fold> Vectorised for Panel<'_, P, F> {
     unsafe fn run<S: Simd>(self) {
         let Self { work, weights, fold, rows, results } = self;
         let &Work { inputs, words, group, expanded, sums, partial } = work;
-        let tiles = rows.len().div_ceil(S::MAX_ROWS);
+        let tiles = rows.len().div_ceil(P::most_rows::<S>());
         // SAFETY: words and rows stay inside what the caller vouches for.
         unsafe {
             if tiles == 1 {

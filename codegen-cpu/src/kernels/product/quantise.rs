@@ -2,7 +2,7 @@
 
 use super::fold::InputScales;
 use super::inner::Inner;
-use super::inputs::{Fp8Input, Stage, place};
+use super::inputs::{Fp8Input, Stage, place, stage_row};
 use super::method::XScales;
 use super::source::{Feed, Size, Source};
 use crate::kernels::bind::{Binder, Rows, product};
@@ -57,19 +57,23 @@ impl<T: Element> Source for ByRow<T> {
     }
 }
 
-impl<T: Element> Feed<i8> for ByRow<T> {
+impl<X, T: Element> Feed<X> for ByRow<T>
+where
+    i8: Stage<X>,
+{
     #[inline(always)]
-    unsafe fn stage<S: Simd, P: Inner<X = i8>>(
+    unsafe fn stage<S: Simd, P: Inner<X = X>>(
         &self,
         row: usize,
         k: usize,
-        to: *mut i8,
+        to: *mut X,
         scales: *mut f32,
     ) {
         // SAFETY: as the caller's.
         unsafe {
-            *scales = quantize_row::<S, T>(self.0.row(row), k, to);
-            clear::<P>(to, k);
+            let codes = codes_of::<P>(to, k);
+            *scales = quantize_row::<S, T>(self.0.row(row), k, codes);
+            from_codes::<P>(codes, k, to);
         }
     }
 }
@@ -99,21 +103,56 @@ impl<T: Element> Source for ByScale<T> {
     }
 }
 
-impl<T: Element> Feed<i8> for ByScale<T> {
+impl<X, T: Element> Feed<X> for ByScale<T>
+where
+    i8: Stage<X>,
+{
     #[inline(always)]
-    unsafe fn stage<S: Simd, P: Inner<X = i8>>(
+    unsafe fn stage<S: Simd, P: Inner<X = X>>(
         &self,
         row: usize,
         k: usize,
-        to: *mut i8,
+        to: *mut X,
         _: *mut f32,
     ) {
         // SAFETY: as the caller's.
         unsafe {
             let by = (*self.scale.row(0), *self.offset.row(0));
-            quantize_static::<S, T>(self.x.row(row), k, by, to);
-            clear::<P>(to, k);
+            let codes = codes_of::<P>(to, k);
+            quantize_static::<S, T>(self.x.row(row), k, by, codes);
+            from_codes::<P>(codes, k, to);
         }
+    }
+}
+
+/// Where the codes of `k` inputs at `to` lie before they become inputs: in the same place where they
+/// are inputs, else at the end of the row, where [`stage_row`] reads each before it stores an input
+/// there, since inputs are longer and the first codes become the first inputs.
+///
+/// # Safety
+/// `to` is valid for `k` inputs, rounded up to a group.
+#[inline(always)]
+unsafe fn codes_of<P: Inner>(to: *mut P::X, k: usize) -> *mut i8
+where
+    i8: Stage<P::X>,
+{
+    let room = k.next_multiple_of(P::GROUP) * size_of::<P::X>();
+    // SAFETY: an input has a byte or more.
+    unsafe { to.cast::<i8>().add(if <i8 as Stage<P::X>>::SAME { 0 } else { room - k }) }
+}
+
+/// Makes the inputs of [`codes_of`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn from_codes<P: Inner>(codes: *mut i8, k: usize, to: *mut P::X)
+where
+    i8: Stage<P::X>,
+{
+    // SAFETY: as the caller's.
+    unsafe {
+        if <i8 as Stage<P::X>>::SAME { clear::<P>(to, k) } else { stage_row::<P, i8>(codes, k, to) }
     }
 }
 

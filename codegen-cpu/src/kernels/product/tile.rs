@@ -37,7 +37,7 @@ pub(super) struct Stretch<'a, P: Inner, F> {
 }
 
 impl<P: Inner, F: Fold> Stretch<'_, P, F> {
-    /// Adds the products of the rows of inputs `rows`, at most [`Simd::MAX_ROWS`].
+    /// Adds the products of the rows of inputs `rows`, at most [`Inner::most_rows`].
     ///
     /// # Safety
     /// As [`Simd`]; pointers are valid for the sizes that the fields name, rows exist.
@@ -61,15 +61,25 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
     unsafe fn rows<S: Simd, const R: usize>(&self, rows: &[u32]) {
         // SAFETY: as the caller's.
         unsafe {
-            if S::WIDE {
+            if S::WIDE || R == 1 {
                 S::enter(Tile::<P, F, R, VECTORS>(self, rows, 0));
-            } else if R == 1 {
-                S::enter(Tile::<P, F, R, 2>(self, rows, 0));
-                S::enter(Tile::<P, F, R, 2>(self, rows, 2 * LANES));
+            } else if R == 2 {
+                self.passes::<S, R, 2>(rows);
             } else {
-                for v in 0..VECTORS {
-                    S::enter(Tile::<P, F, R, 1>(self, rows, v * LANES));
-                }
+                self.passes::<S, R, 1>(rows);
+            }
+        }
+    }
+
+    /// `V` vectors of the panel after another; the first pass asks for what is ahead.
+    #[inline(always)]
+    unsafe fn passes<S: Simd, const R: usize, const V: usize>(&self, rows: &[u32]) {
+        // SAFETY: as the caller's.
+        unsafe {
+            S::enter(Tile::<P, F, R, V>(self, rows, 0));
+            let rest = Stretch { ahead: Ahead { lines: 0, ..self.ahead }, ..*self };
+            for v in (V..VECTORS).step_by(V) {
+                S::enter(Tile::<P, F, R, V>(&rest, rows, v * LANES));
             }
         }
     }

@@ -57,14 +57,6 @@ impl Half {
             let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
             _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p.cast()), upper))
         }
-        fn byte_dot(acc: __m256i, w: __m256i, x: __m256i) -> __m256i {
-            let even = _mm256_and_si256(w, _mm256_set1_epi16(0xff));
-            let odd = _mm256_srli_epi16::<8>(w);
-            let x_even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x));
-            let x_odd = _mm256_srai_epi16::<8>(x);
-            let sum = _mm256_add_epi32(acc, _mm256_madd_epi16(even, x_even));
-            _mm256_add_epi32(sum, _mm256_madd_epi16(odd, x_odd))
-        }
         fn look_up(table: *const f32, v: __m256i) -> __m256 {
             let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), v);
             let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.add(8)), v);
@@ -83,6 +75,7 @@ impl Simd for Avx2 {
     const MAX_ROWS: usize = 6;
     const WIDE: bool = false;
     const PAIR_DOT: bool = false;
+    const BYTE_DOT: bool = false;
 
     #[inline(always)]
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
@@ -197,8 +190,11 @@ impl Simd for Avx2 {
         fn to_float(v: Bits) -> Pair {
             Pair(_mm256_cvtepi32_ps(v.0), _mm256_cvtepi32_ps(v.1))
         }
-        fn byte_dot(acc: Bits, w: Bits, x: Bits) -> Bits {
-            Bits(Half::byte_dot(acc.0, w.0, x.0), Half::byte_dot(acc.1, w.1, x.1))
+        fn half_dot(acc: Bits, w: Bits, x: Bits) -> Bits {
+            Bits(
+                _mm256_add_epi32(acc.0, _mm256_madd_epi16(w.0, x.0)),
+                _mm256_add_epi32(acc.1, _mm256_madd_epi16(w.1, x.1)),
+            )
         }
         fn look_up(table: &[f32; LANES], v: Bits) -> Pair {
             let table = table.as_ptr();

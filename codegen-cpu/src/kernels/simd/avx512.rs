@@ -148,6 +148,7 @@ macro_rules! avx512 {
 impl Simd for Avx512 {
     avx512!();
     const PAIR_DOT: bool = false;
+    const BYTE_DOT: bool = false;
 
     #[inline(always)]
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
@@ -167,16 +168,9 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn byte_dot(acc: __m512i, w: __m512i, x: __m512i) -> __m512i {
+    unsafe fn half_dot(acc: __m512i, w: __m512i, x: __m512i) -> __m512i {
         // SAFETY: the caller's promise.
-        unsafe {
-            let even = _mm512_and_si512(w, _mm512_set1_epi16(0xff));
-            let odd = _mm512_srli_epi16::<8>(w);
-            let x_even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x));
-            let x_odd = _mm512_srai_epi16::<8>(x);
-            let sum = _mm512_add_epi32(acc, _mm512_madd_epi16(even, x_even));
-            _mm512_add_epi32(sum, _mm512_madd_epi16(odd, x_odd))
-        }
+        unsafe { _mm512_add_epi32(acc, _mm512_madd_epi16(w, x)) }
     }
 }
 
@@ -196,6 +190,7 @@ static FP8_BYTES: [u8; 256] = {
 impl Simd for Avx512Bf16 {
     avx512!();
     const PAIR_DOT: bool = true;
+    const BYTE_DOT: bool = true;
 
     #[inline(always)]
     unsafe fn store_bf16_normal(p: *mut bf16, v: __m512) {

@@ -68,6 +68,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const WIDE: bool;
     /// Whether [`Simd::pair_dot`] is one instruction.
     const PAIR_DOT: bool;
+    /// Whether products take integers by [`Simd::byte_dot`] rather than [`Simd::half_dot`].
+    const BYTE_DOT: bool;
 
     /// Runs `body` compiled for this instruction set, as a function of its own.
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output;
@@ -156,7 +158,22 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn to_float(v: Self::I) -> Self::V;
     /// `acc` plus, for each lane, the four products of an unsigned byte of `w` and a signed byte of
     /// `x`, in 32 bits.
-    unsafe fn byte_dot(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
+    #[inline(always)]
+    unsafe fn byte_dot(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        let product = |w: u32, x: u32| i32::from(w as u8) * i32::from(x as i8);
+        let dot = |w: u32, x: u32| (0..32).step_by(8).map(|n| product(w >> n, x >> n)).sum::<i32>();
+        // SAFETY: as the caller's.
+        unsafe { Self::add_each(acc, w, x, dot) }
+    }
+    /// `acc` plus, for each lane, the two products of a half of `w` and a half of `x`, signed
+    /// integers of 16 bits, in 32 bits.
+    #[inline(always)]
+    unsafe fn half_dot(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        let product = |w: u32, x: u32| i32::from(w as i16) * i32::from(x as i16);
+        let dot = |w: u32, x: u32| product(w, x).wrapping_add(product(w >> 16, x >> 16));
+        // SAFETY: as the caller's.
+        unsafe { Self::add_each(acc, w, x, dot) }
+    }
     /// The entry of `table` that the lowest four bits of each lane name.
     unsafe fn look_up(table: &[f32; LANES], v: Self::I) -> Self::V;
 
@@ -196,6 +213,27 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
                 at(w) | at(w >> 16) << 16
             };
             [Self::each_word(v, pair), Self::each_word(v, |w| pair(w >> 8))]
+        }
+    }
+
+    /// `acc` plus `dot` of every lane of `w` and `x`.
+    #[inline(always)]
+    unsafe fn add_each(
+        acc: Self::I,
+        w: Self::I,
+        x: Self::I,
+        dot: impl Fn(u32, u32) -> i32,
+    ) -> Self::I {
+        let (mut sums, mut weights, mut inputs) = ([0u32; LANES], [0u32; LANES], [0u32; LANES]);
+        // SAFETY: arrays have 16 elements; the instructions are the caller's promise.
+        unsafe {
+            Self::store_bits(sums.as_mut_ptr(), acc);
+            Self::store_bits(weights.as_mut_ptr(), w);
+            Self::store_bits(inputs.as_mut_ptr(), x);
+            for i in 0..LANES {
+                sums[i] = sums[i].wrapping_add(dot(weights[i], inputs[i]) as u32);
+            }
+            Self::load_bits(sums.as_ptr())
         }
     }
 

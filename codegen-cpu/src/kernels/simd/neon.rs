@@ -186,6 +186,7 @@ impl<const DOTS: u8> Simd for Neon<DOTS> {
     const MAX_ROWS: usize = 6;
     const WIDE: bool = false;
     const PAIR_DOT: bool = DOTS == PAIR_DOTS;
+    const BYTE_DOT: bool = true;
 
     #[inline(always)]
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output {

@@ -48,6 +48,7 @@ impl Simd for Portable {
     const MAX_ROWS: usize = 3;
     const WIDE: bool = false;
     const PAIR_DOT: bool = false;
+    const BYTE_DOT: bool = true;
 
     #[inline(never)]
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
@@ -231,15 +232,6 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn to_float(v: Self::I) -> Self::V {
         each(|i| v[i] as i32 as f32)
-    }
-
-    #[inline(always)]
-    unsafe fn byte_dot(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
-        let product = |i: usize, byte: u32| {
-            let (w, x) = (w[i] >> (8 * byte) & 0xff, (x[i] >> (8 * byte)) as u8 as i8);
-            (w as i32 * i32::from(x)) as u32
-        };
-        words(|i| (0..4).fold(acc[i], |sum, byte| sum.wrapping_add(product(i, byte))))
     }
 
     #[inline(always)]

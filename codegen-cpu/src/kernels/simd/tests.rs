@@ -38,6 +38,7 @@ impl Vectorised for Agrees {
                     assert_eq!(bits::<S>(got), want, "{what}");
                 };
                 same(S::byte_dot(x, w, x), Portable::byte_dot(px, pw, px), "byte_dot");
+                same(S::half_dot(x, w, x), Portable::half_dot(px, pw, px), "half_dot");
                 same(S::max_bits(w, x), Portable::max_bits(pw, px), "max");
                 same(S::xor_bits(w, x), Portable::xor_bits(pw, px), "xor");
                 same(S::or_bits(w, x), Portable::or_bits(pw, px), "or");
