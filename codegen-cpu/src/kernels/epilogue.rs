@@ -16,6 +16,9 @@ use half::bf16;
 
 /// Gates of a panel, which come before as many ups.
 const HALF: usize = WIDTH / 2;
+/// Results of so many bytes go past the caches: nothing of them is left there when they are read, and
+/// they would displace the inputs.
+const STREAMED_BYTES: usize = 4 << 20;
 
 /// Sizes of a product.
 pub(crate) struct Sizes {
@@ -109,7 +112,9 @@ impl Plan {
         let out = Out::bind(b, rows, width, out_stride)?;
         let is_asked = self.argmax || self.top_k > 0;
         let largest = if is_asked { Some(Largest::bind(b, self, out, (rows, n))?) } else { None };
-        Ok(End { n, integers, bias, gate, residual, out, largest })
+        let streams =
+            !is_asked && rows * width * size_of::<f32>() >= STREAMED_BYTES && out.in_lines();
+        Ok(End { n, integers, bias, gate, residual, out, streams, largest })
     }
 }
 
@@ -138,6 +143,14 @@ impl Out {
         }
     }
 
+    /// Whether every row is of `f32` and begins with a cache line.
+    fn in_lines(&self) -> bool {
+        let Self::F32(rows) = self else { return false };
+        // SAFETY: the address of the first row, which is not read here.
+        let first = unsafe { rows.row(0) } as usize;
+        (first | rows.stride() * size_of::<f32>()).is_multiple_of(LANES * size_of::<f32>())
+    }
+
     /// As [`Rows::skip`].
     ///
     /// # Safety
@@ -153,12 +166,20 @@ impl Out {
         }
     }
 
-    /// Stores `width` values from column `first` of `row` on.
+    /// Stores `width` values from column `first` of `row` on; past the caches if `streams`, which
+    /// whole vectors of [`Out::in_lines`] may.
     ///
     /// # Safety
     /// As [`Simd`]; row and columns were bound.
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, row: usize, first: usize, width: usize, values: &Panel<S>) {
+    unsafe fn store<S: Simd>(
+        &self,
+        row: usize,
+        first: usize,
+        width: usize,
+        values: &Panel<S>,
+        streams: bool,
+    ) {
         #[inline(always)]
         unsafe fn part<S: Simd, O: Element>(out: *mut O, width: usize, values: &Panel<S>) {
             for (i, &v) in (0..width).step_by(LANES).zip(values) {
@@ -169,6 +190,12 @@ impl Out {
         // SAFETY: as the caller's.
         unsafe {
             match self {
+                Self::F32(out) if streams && width.is_multiple_of(LANES) => {
+                    let out = out.row(row).add(first);
+                    for (i, &v) in (0..width).step_by(LANES).zip(values) {
+                        S::stream(out.add(i), v);
+                    }
+                }
                 Self::F32(out) => part::<S, f32>(out.row(row).add(first), width, values),
                 Self::Bf16(out) => part::<S, bf16>(out.row(row).add(first), width, values),
             }
@@ -246,6 +273,8 @@ pub(crate) struct End {
     gate: Gate,
     residual: Option<Rows<f32>>,
     out: Out,
+    /// Whether results go past the caches.
+    streams: bool,
     largest: Option<Largest>,
 }
 
@@ -259,6 +288,7 @@ impl End {
             gate: Gate::None,
             residual: None,
             out,
+            streams: false,
             largest: None,
         }
     }
@@ -279,9 +309,14 @@ impl End {
     /// Every thread calls it once; buffers are alive.
     #[inline(always)]
     pub(crate) unsafe fn finish<S: Simd>(&self, worker: &Worker<'_>) {
-        if let Some(largest) = &self.largest {
-            // SAFETY: as the caller's.
-            unsafe { largest.finish::<S>(worker) }
+        // SAFETY: as the caller's.
+        unsafe {
+            if self.streams {
+                S::fence();
+            }
+            if let Some(largest) = &self.largest {
+                largest.finish::<S>(worker)
+            }
         }
     }
 }
@@ -365,7 +400,7 @@ impl End {
                     *v = S::add(f32::load_part::<S>(residual.add(i), width - i), *v);
                 }
             }
-            self.out.store::<S>(row, first, width, &values);
+            self.out.store::<S>(row, first, width, &values, self.streams);
             if let Some(largest) = &self.largest {
                 largest.store::<S>(row, panel, width, &values);
             }

@@ -95,6 +95,13 @@ impl Simd for Avx2 {
             _mm256_storeu_ps(p, v.0);
             _mm256_storeu_ps(p.add(8), v.1)
         }
+        fn stream(p: *mut f32, v: Pair) {
+            _mm256_stream_ps(p, v.0);
+            _mm256_stream_ps(p.add(8), v.1)
+        }
+        fn fence() {
+            _mm_sfence()
+        }
         fn load_bf16(p: *const bf16) -> Pair {
             Pair(
                 Half::widen(_mm_loadu_si128(p.cast())),

@@ -51,6 +51,8 @@ macro_rules! avx512 {
             fn splat(x: f32) -> __m512 { _mm512_set1_ps(x) }
             fn load(p: *const f32) -> __m512 { _mm512_loadu_ps(p) }
             fn store(p: *mut f32, v: __m512) { _mm512_storeu_ps(p, v) }
+            fn stream(p: *mut f32, v: __m512) { _mm512_stream_ps(p, v) }
+            fn fence() { _mm_sfence() }
             fn load_bf16(p: *const bf16) -> __m512 {
                 let halves = _mm256_loadu_si256(p.cast());
                 _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))

@@ -77,6 +77,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn splat(x: f32) -> Self::V;
     unsafe fn load(p: *const f32) -> Self::V;
     unsafe fn store(p: *mut f32, v: Self::V);
+    /// As [`Simd::store`], past the caches where the machine can. `p` is a multiple of 64 bytes; other
+    /// threads see it after [`Simd::fence`].
+    #[inline(always)]
+    unsafe fn stream(p: *mut f32, v: Self::V) {
+        // SAFETY: as the caller's.
+        unsafe { Self::store(p, v) }
+    }
+    /// Ends what was stored by [`Simd::stream`].
+    #[inline(always)]
+    unsafe fn fence() {}
     unsafe fn load_bf16(p: *const bf16) -> Self::V;
     /// Rounds to nearest even; NaN stays NaN.
     unsafe fn store_bf16(p: *mut bf16, v: Self::V);

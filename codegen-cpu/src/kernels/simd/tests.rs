@@ -18,6 +18,13 @@ fn bits<S: Simd>(v: S::I) -> [u32; LANES] {
     out
 }
 
+fn as_bf16<S: Simd>(v: S::V) -> [u16; LANES] {
+    let mut out = [bf16::ZERO; LANES];
+    // SAFETY: called where the machine has `S`.
+    unsafe { S::store_bf16(out.as_mut_ptr(), v) };
+    out.map(bf16::to_bits)
+}
+
 #[derive(Clone, Copy)]
 struct Agrees;
 
@@ -67,6 +74,14 @@ impl Vectorised for Agrees {
                 assert_eq!(S::largest(S::load(some.as_ptr())), Portable::largest(some));
                 some[..LANES - 1].fill(f32::NAN);
                 assert_eq!(S::largest(S::load(some.as_ptr())), Portable::largest(some));
+                // Some and all of them below the normal numbers, then none.
+                for mask in [u32::MAX, 0x807f_ffff] {
+                    let v = S::from_bits(S::and_bits(w, S::splat_bits(mask)));
+                    let want = Portable::from_bits(pw.map(|w| w & mask));
+                    assert_eq!(as_bf16::<S>(v), as_bf16::<Portable>(want), "{mask:#x}");
+                }
+                let normal = pw.map(|w| f32::from_bits(w & 0xbfff_ffff | 0x2000_0000));
+                assert_eq!(as_bf16::<S>(S::load(normal.as_ptr())), as_bf16::<Portable>(normal));
                 same(S::to_bits(S::from_bits(w)), pw, "bits");
                 let raw = S::lanes(S::from_bits(w)).map(f32::to_bits);
                 assert_eq!(raw, pw);
