@@ -148,7 +148,8 @@ impl Out {
         let Self::F32(rows) = self else { return false };
         // SAFETY: the address of the first row, which is not read here.
         let first = unsafe { rows.row(0) } as usize;
-        (first | rows.stride() * size_of::<f32>()).is_multiple_of(LANES * size_of::<f32>())
+        let line = LANES * size_of::<f32>();
+        first.is_multiple_of(line) && (rows.stride() * size_of::<f32>()).is_multiple_of(line)
     }
 
     /// As [`Rows::skip`].

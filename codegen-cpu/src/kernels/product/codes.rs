@@ -51,7 +51,7 @@ pub(crate) trait IntCode: Send + Sync + 'static {
         // SAFETY: as the caller's.
         unsafe {
             let four = Self::bytes::<S>(w, i / 2);
-            let pair = if i % 2 == 0 { four } else { S::shr::<8>(four) };
+            let pair = if i.is_multiple_of(2) { four } else { S::shr::<8>(four) };
             S::and_bits(pair, S::splat_bits(0x00ff_00ff))
         }
     }
