@@ -19,8 +19,20 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes` bytes of zeros. No memory is used before it is written.
+    /// Maps `bytes` bytes of zeros, in huge pages if the system has them. No memory is used before it
+    /// is written.
     pub(super) fn new(bytes: u64, what: &'static str) -> Result<Self, DeviceError> {
+        let mapping = Self::small_pages(bytes, what)?;
+        #[cfg(target_os = "linux")]
+        // SAFETY: the range was just mapped. Only a hint, so its result does not matter.
+        unsafe {
+            libc::madvise(mapping.ptr.cast(), mapping.bytes, libc::MADV_HUGEPAGE);
+        }
+        Ok(mapping)
+    }
+
+    /// As [`Mapping::new`], in pages as the system makes them unasked.
+    pub(super) fn small_pages(bytes: u64, what: &'static str) -> Result<Self, DeviceError> {
         let out_of_memory = |why: String| DeviceError::OutOfMemory { bytes, what, why };
         let len = usize::try_from(bytes).map_err(|_| out_of_memory("no such address".into()))?;
         if len == 0 {
@@ -39,11 +51,6 @@ impl Mapping {
         };
         if ptr == libc::MAP_FAILED {
             return Err(out_of_memory(std::io::Error::last_os_error().to_string()));
-        }
-        #[cfg(target_os = "linux")]
-        // SAFETY: the range was just mapped. Only a hint, so its result does not matter.
-        unsafe {
-            libc::madvise(ptr, len, libc::MADV_HUGEPAGE);
         }
         Ok(Self { ptr: ptr.cast(), bytes: len })
     }
@@ -89,7 +96,8 @@ impl Memory {
     pub(super) fn new(request: MemoryRequest) -> Result<Self, DeviceError> {
         Ok(Self {
             arena: Mapping::new(request.arena_bytes, "the arena")?,
-            state: Mapping::new(request.state_bytes, "the KV blocks and other state")?,
+            // Each layer has its KV blocks apart: in huge pages a short sequence would take one in each.
+            state: Mapping::small_pages(request.state_bytes, "the KV blocks and other state")?,
             weights: request.weights,
         })
     }
