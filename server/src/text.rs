@@ -1,5 +1,6 @@
 //! Text to tokens and back: tokenizer, chat template, incremental decoding, stop strings.
 
+mod bpe;
 mod detokenize;
 #[cfg(test)]
 mod oracle;

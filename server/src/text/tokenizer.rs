@@ -1,17 +1,28 @@
 //! The checkpoint's tokenizer.
 
+use super::bpe::Bpe;
 use crate::model::ModelError;
+use serde::de::DeserializeOwned;
 use tokenizers::{
-    DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl,
-    models::bpe::BPE,
+    DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
+    TokenizerImpl,
 };
 
 /// Texts longer than this many bytes are tokenised away from the threads that serve connections.
 const INLINE_BYTES: usize = 4096;
 
+/// `$body` with `$tokenizer` for whichever it is.
+macro_rules! either {
+    ($inner:expr, $tokenizer:ident => $body:expr) => {
+        match $inner {
+            Inner::Bpe($tokenizer) => $body,
+            Inner::Library($tokenizer) => $body,
+        }
+    };
+}
 /// `tokenizer.json`, with what its configuration adds.
 pub(crate) struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    inner: Inner,
     byte_level: bool,
     /// Put before raw prompts that do not begin with it.
     bos: Option<u32>,
@@ -21,14 +32,11 @@ impl Tokenizer {
     /// Reads `tokenizer.json`. `bos` is the token that `add_bos_token` of `tokenizer_config.json`
     /// asks for.
     pub(crate) fn new(json: &[u8], bos: Option<&str>) -> Result<Self, ModelError> {
-        let mut inner = parse(json)
+        let inner = parse(json)
             .map_err(|e| ModelError::File { file: "tokenizer.json", why: e.to_string() })?;
-        inner.with_padding(None);
-        inner
-            .with_truncation(None)
-            .map_err(|e| ModelError::File { file: "tokenizer.json", why: e.to_string() })?;
-        let byte_level = matches!(inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
-        let bos = bos.and_then(|token| inner.token_to_id(token));
+        let decoder = either!(&inner, t => t.get_decoder());
+        let byte_level = matches!(decoder, Some(DecoderWrapper::ByteLevel(_)));
+        let bos = bos.and_then(|token| either!(&inner, t => t.token_to_id(token)));
         Ok(Self { inner, byte_level, bos })
     }
 
@@ -49,8 +57,8 @@ impl Tokenizer {
     }
 
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, String> {
-        let encoding =
-            self.inner.encode_fast(text, add_special_tokens).map_err(|e| e.to_string())?;
+        let encoding = either!(&self.inner, t => t.encode_fast(text, add_special_tokens))
+            .map_err(|e| e.to_string())?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -61,7 +69,7 @@ impl Tokenizer {
 
     /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD.
     pub(crate) fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> String {
-        self.inner.decode(ids, skip_special_tokens).unwrap_or_default()
+        either!(&self.inner, t => t.decode(ids, skip_special_tokens)).unwrap_or_default()
     }
 
     /// The text of one token, special or not.
@@ -83,14 +91,19 @@ impl Tokenizer {
         if !self.byte_level {
             return None;
         }
-        let token = self.inner.id_to_token(id)?;
+        let token = self.token(id)?;
         let bytes: Option<Vec<u8>> = token.chars().map(byte_of).collect();
         Some(bytes.unwrap_or_else(|| token.into_bytes()))
     }
 
+    /// A token as the vocabulary has it.
+    fn token(&self, id: u32) -> Option<String> {
+        either!(&self.inner, t => t.id_to_token(id))
+    }
+
     /// The id of a whole token.
     pub(crate) fn token_id(&self, token: &str) -> Option<u32> {
-        self.inner.token_to_id(token)
+        either!(&self.inner, t => t.token_to_id(token))
     }
 
     /// What each id below `vocab_size` adds to a text, in bytes; nothing for ids that are not there
@@ -109,7 +122,7 @@ impl Tokenizer {
         };
         let before = self.decode(&[letter], false);
         let text = |id: u32| {
-            if let Some(byte) = self.inner.id_to_token(id).as_deref().and_then(fallback_byte) {
+            if let Some(byte) = self.token(id).as_deref().and_then(fallback_byte) {
                 return vec![byte];
             }
             let text = self.decode(&[letter, id], false);
@@ -120,27 +133,36 @@ impl Tokenizer {
 
     /// Whether `id` is left out when special tokens are skipped.
     pub(crate) fn is_special(&self, id: u32) -> bool {
-        let added = self.inner.get_added_vocabulary();
+        let added = either!(&self.inner, t => t.get_added_vocabulary());
         added.simple_id_to_token(id).is_some_and(|token| added.is_special_token(&token))
     }
 }
 
-/// A tokenizer whose model is known to be BPE.
-type BpeTokenizer = TokenizerImpl<
-    BPE,
-    NormalizerWrapper,
-    PreTokenizerWrapper,
-    PostProcessorWrapper,
-    DecoderWrapper,
->;
+/// A tokenizer of the library with a model of type `M`.
+type Of<M> =
+    TokenizerImpl<M, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
-/// Parses as BPE first, which takes half the time of finding out which model it is: a vocabulary of
-/// 150,000 tokens is the longest part of starting a server.
-fn parse(json: &[u8]) -> tokenizers::Result<tokenizers::Tokenizer> {
-    match serde_json::from_slice::<BpeTokenizer>(json) {
-        Ok(tokenizer) => Ok(tokenizer.into()),
-        Err(_) => tokenizers::Tokenizer::from_bytes(json),
+/// A tokenizer by who has its model.
+enum Inner {
+    Bpe(Of<Bpe>),
+    Library(Of<ModelWrapper>),
+}
+
+/// Byte-level vocabularies are read by [`Bpe`]; what it does not take is the library's, whose error it is if
+/// that cannot either.
+fn parse(json: &[u8]) -> tokenizers::Result<Inner> {
+    match read(json) {
+        Ok(tokenizer) => Ok(Inner::Bpe(tokenizer)),
+        Err(_) => Ok(Inner::Library(read(json)?)),
     }
+}
+
+/// Padding and truncation are for batches of training data: prompts are taken as they are.
+fn read<M: DeserializeOwned + tokenizers::Model>(json: &[u8]) -> tokenizers::Result<Of<M>> {
+    let mut tokenizer: Of<M> = serde_json::from_slice(json)?;
+    tokenizer.with_padding(None);
+    tokenizer.with_truncation(None)?;
+    Ok(tokenizer)
 }
 
 /// The byte that a token such as `<0x0A>` stands for.
@@ -164,8 +186,21 @@ fn byte_of(c: char) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::byte_of;
+    use super::{Inner, byte_of, parse};
     use std::collections::BTreeSet;
+
+    /// The families' own tokenizers do not fall back to the library, which takes longer.
+    #[test]
+    fn byte_level_vocabularies_are_read_here() {
+        for json in [
+            &include_bytes!("../../tests/data/deepseek_v3/tokenizer.json")[..],
+            include_bytes!("../../tests/data/gpt_oss/tokenizer.json"),
+            include_bytes!("../../tests/data/qwen2/tokenizer.json"),
+            include_bytes!("../../tests/data/qwen3/tokenizer.json"),
+        ] {
+            assert!(matches!(parse(json), Ok(Inner::Bpe(_))));
+        }
+    }
 
     #[test]
     fn every_byte_has_one_character() {
