@@ -144,16 +144,16 @@ type Of<M> =
 
 /// A tokenizer by who has its model.
 enum Inner {
-    Bpe(Of<Bpe>),
-    Library(Of<ModelWrapper>),
+    Bpe(Box<Of<Bpe>>),
+    Library(Box<Of<ModelWrapper>>),
 }
 
 /// Byte-level vocabularies are read by [`Bpe`]; what it does not take is the library's, whose error it is if
 /// that cannot either.
 fn parse(json: &[u8]) -> tokenizers::Result<Inner> {
     match read(json) {
-        Ok(tokenizer) => Ok(Inner::Bpe(tokenizer)),
-        Err(_) => Ok(Inner::Library(read(json)?)),
+        Ok(tokenizer) => Ok(Inner::Bpe(Box::new(tokenizer))),
+        Err(_) => Ok(Inner::Library(Box::new(read(json)?))),
     }
 }
 
