@@ -70,7 +70,7 @@ fn main() -> anyhow::Result<()> {
             "matmul", "T", "us", "GB/s", "share", "GFLOP/s", "share"
         );
         for shape in &SHAPES {
-            for t in [1, 8, 24, 128, 512] {
+            for t in [1, 8, 16, 24, 128, 512] {
                 let (seconds, bytes, flops) = matmul(&mut device, shape, weights, t)?;
                 let (read, done) = (bytes / seconds / 1e9, flops / seconds / 1e9);
                 println!(

@@ -157,9 +157,9 @@ impl Ahead {
         pass: usize,
         passes: usize,
     ) -> Self {
-        let lines = step_lines.div_ceil(passes);
-        let first = pass * lines;
-        let lines = lines.min(step_lines.saturating_sub(first));
+        let (least, more) = (step_lines / passes, step_lines % passes);
+        let first = pass * least + pass.min(more);
+        let lines = least + usize::from(pass < more);
         Self { from: from.wrapping_add(first * steps * LINE_BYTES), lines }
     }
 }
@@ -172,7 +172,7 @@ impl Ahead {
 pub(crate) fn block_words<S: Simd>(words: usize, tiles: usize) -> usize {
     match tiles {
         0 | 1 => words,
-        2 => NEAR_WORDS,
+        2 | 3 => NEAR_WORDS,
         _ if S::WIDE => FAR_WORDS,
         _ => NEAR_WORDS,
     }
