@@ -63,20 +63,21 @@ struct Bench {
 
 fn main() -> anyhow::Result<()> {
     let bench = Bench::new(Args::parse())?;
-    let artifact = bench.artifact()?;
-    let engine = EngineArgs {
-        threads: Some(bench.args.threads),
-        instruction_set: bench.instruction_set.clone(),
-        ..EngineArgs::default()
-    };
-    let mut engine = load_engine(&artifact, &engine, timing::options(), false)?;
-    if !bench.args.json {
-        println!("{}, {}, {}", bench.name, bench.weights, engine.device_name());
-    }
-    for work in &bench.args.work {
-        bench.measure(&mut engine, &artifact, work)?;
+    for batches in [FEW, MANY] {
+        bench.measure_all(batches)?;
     }
     Ok(())
+}
+
+/// Sequences that an artifact decodes together: few, for which weights are stored otherwise than for many.
+type Batches = (&'static str, &'static [usize]);
+const FEW: Batches = ("few", &[1, 8]);
+const MANY: Batches = ("many", &[16, 24]);
+
+/// The artifact that does `work`: prompts are for either.
+fn batches(work: &str) -> Batches {
+    let sequences = work.strip_prefix("decode:").and_then(|n| n.parse::<usize>().ok());
+    if sequences.is_some_and(|n| n > 8) { MANY } else { FEW }
 }
 
 impl Bench {
@@ -91,18 +92,42 @@ impl Bench {
         Ok(Self { shape: Shape::named(&name)?, name, weights, instruction_set, args })
     }
 
+    /// Does the work that is for an artifact of these batches.
+    fn measure_all(&self, of: Batches) -> anyhow::Result<()> {
+        let work: Vec<&String> = self.args.work.iter().filter(|w| batches(w) == of).collect();
+        if work.is_empty() {
+            return Ok(());
+        }
+        let artifact = self.artifact(of)?;
+        let engine = EngineArgs {
+            threads: Some(self.args.threads),
+            instruction_set: self.instruction_set.clone(),
+            ..EngineArgs::default()
+        };
+        let mut engine = load_engine(&artifact, &engine, timing::options(), false)?;
+        if !self.args.json {
+            println!("{}, {}, {}", self.name, self.weights, engine.device_name());
+        }
+        for work in work {
+            self.measure(&mut engine, &artifact, work)?;
+        }
+        Ok(())
+    }
+
     /// The compiled shape; the checkpoint is made once.
-    fn artifact(&self) -> anyhow::Result<Artifact> {
+    fn artifact(&self, (name, sizes): Batches) -> anyhow::Result<Artifact> {
         let head = if self.args.quantize_head { "-head" } else { "" };
         let model = self.args.dir.join(&self.name);
-        let out = self.args.dir.join(format!("{}-{}{head}-artifact", self.name, self.weights));
+        let out =
+            self.args.dir.join(format!("{}-{}{head}-{name}-artifact", self.name, self.weights));
         if !(self.args.keep && out.exists()) {
             if !model.join("config.json").exists() {
                 write_random(&model, &self.shape, 1)?;
             }
-            let mut words = "--graph-bs 1 8 16 24 --max-context 4096 --prefill-chunks 64 512 2048 \
-                             --kv-blocks 1280"
-                .to_owned();
+            let mut words =
+                "--max-context 4096 --prefill-chunks 64 512 2048 --kv-blocks 1280 --graph-bs"
+                    .to_owned();
+            words.extend(sizes.iter().map(|n| format!(" {n}")));
             if self.weights != "bf16" {
                 words += &format!(" --quantize {}", self.weights);
                 words += if self.args.quantize_head { " --quantize-head" } else { "" };

@@ -145,8 +145,9 @@ class Precast:
 
     def prepare(self, format):
         self.place.checkpoint(self.shape, self.precast)
-        # The artifact is compiled anew: kernels and layouts may have changed.
-        call(*self._speed(format), "--work", "decode:1", "--runs", "1", "--json")
+        # The artifacts are compiled anew: kernels and layouts may have changed.
+        for work in ["decode:1", "decode:24"]:
+            call(*self._speed(format), "--work", work, "--runs", "1", "--json")
 
     def _speed(self, format):
         command = [self.precast["speed"], self.shape, self.formats[format]]
@@ -155,7 +156,7 @@ class Precast:
 
     def _artifact(self, format):
         head = "-head" if self.head and format != "bf16" else ""
-        return self.place.checkpoints / f"{self.shape}-{self.formats[format]}{head}-artifact"
+        return self.place.checkpoints / f"{self.shape}-{self.formats[format]}{head}-few-artifact"
 
     def measure(self, work, format):
         if work == "start":

@@ -23,7 +23,7 @@ fn a_configuration_is_enough_for_the_memory_plan() {
     let text = plan(&flags);
     assert!(text.starts_with("qwen3-8b (Qwen3ForCausalLM): 8190735360 parameters, bf16"), "{text}");
     assert!(text.contains("tokens, 147456 bytes a token"), "{text}");
-    assert!(text.contains("bf16 panels") && text.contains("f32 nd"), "{text}");
+    assert!(text.contains("bf16 compact") && text.contains("f32 nd"), "{text}");
     assert!(text.contains("decode-bs8-ctx40960") && text.contains("prefill-len512"), "{text}");
     let limited = [&flags[..], &["--memory", "4G"]].concat();
     let output = compile(&limited);
@@ -56,16 +56,24 @@ fn bf16(kind: &'static str, elements: u64) -> Weights {
     (kind, elements, 2 * elements)
 }
 
+/// Weights of products with so many outputs, and where each panel of those begins.
+fn compact(elements: u64, outputs: u64) -> Weights {
+    ("bf16 compact", elements, 2 * elements + padded(outputs) / 64 * 16)
+}
+
 /// Products by the experts of a router: `layers` routers of `[experts, hidden]`.
 fn routers(layers: u64, experts: u64, hidden: u64) -> Weights {
     ("f32 panels", layers * experts * hidden, 4 * layers * padded(experts) * hidden)
 }
 
-/// All but the norms of a dense decoder, or of one with routers, whose head is not tied.
-fn plain(parameters: u64, embedding: u64, norms: u64, routers: Option<Weights>) -> Vec<Weights> {
+/// A dense decoder, or one with routers, whose head is not tied: all but its norms, in products with so many
+/// outputs.
+fn plain(
+    [parameters, embedding, norms, outputs]: [u64; 4],
+    routers: Option<Weights>,
+) -> Vec<Weights> {
     let rest = parameters - embedding - norms - routers.map_or(0, |(_, elements, _)| elements);
-    let mut all =
-        vec![bf16("bf16 nd", embedding), bf16("bf16 panels", rest), f32s("f32 nd", norms)];
+    let mut all = vec![bf16("bf16 nd", embedding), compact(rest, outputs), f32s("f32 nd", norms)];
     all.extend(routers);
     all
 }
@@ -89,7 +97,8 @@ fn latent(parameters: u64, [codes, floats, vectors]: [u64; 3]) -> Vec<Weights> {
     let scales = fp8 / 128 * 4;
     vec![
         bf16("bf16 nd", embedding),
-        bf16("bf16 panels", embedding + absorbed),
+        compact(embedding, 129_280),
+        bf16("bf16 panels", absorbed),
         f32s("f32 nd", small),
         ("f32 panels", routers + floats, bytes + 4 * floats + scales),
         ("fp8 panels", fp8, fp8),
@@ -108,7 +117,7 @@ fn clamped(layers: u64, experts: u64) -> Vec<Weights> {
     let scales = codes / HIDDEN * (HIDDEN / 32).next_multiple_of(4);
     vec![
         bf16("bf16 nd", embedding),
-        bf16("bf16 panels", embedding + attention),
+        compact(embedding + attention, 201_088 + layers * (4096 + 512 + 512 + HIDDEN)),
         f32s("f32 nd", biases + norms),
         routers(layers, experts, HIDDEN),
         ("mxfp4 panels", codes, codes / 2),
@@ -125,49 +134,64 @@ fn released() -> Vec<Released> {
     // The embedding is the head; biases of queries, keys and values.
     let tied = {
         let small = 24 * (2 * 896 + 896 + 2 * 128) + 896;
-        vec![bf16("bf16 panels", 494_032_768 - small), f32s("f32 nd", small)]
+        let outputs = 151_936 + 24 * (896 + 2 * 128 + 896 + 2 * 4864 + 896);
+        vec![compact(494_032_768 - small, outputs), f32s("f32 nd", small)]
     };
     let next = {
         let (parameters, embedding) = (79_674_391_296, 151_936 * 2048);
         let convolutions = 36 * 8192 * 4;
         let small = norms(48, 2048, 0) + 12 * 2 * 256 + 36 * (128 + 2 * 32) + convolutions;
-        let mut weights = plain(parameters, embedding, small, Some(routers(48, 512, 2048)));
+        let attention = 12 * (2 * 16 * 256 + 2 * 2 * 256 + 2048) + 36 * (12_288 + 64 + 2048);
+        let experts = 48 * (513 * (2 * 512 + 2048) + padded(1));
+        let sizes = [parameters, embedding, small, 151_936 + attention + experts];
+        let mut weights = plain(sizes, Some(routers(48, 512, 2048)));
         // Gates of shared experts have one output each.
         weights[1].2 += 2 * 48 * (padded(1) - 1) * 2048;
         weights
     };
-    let moe = |layers, experts, hidden, parameters| {
-        let routers = routers(layers, experts, hidden);
-        plain(parameters, 151_936 * hidden, norms(layers, hidden, 128), Some(routers))
+    // Outputs of queries, keys and values, and of the feed-forward part but for its last product.
+    let outputs = |layers: u64, experts: u64, hidden: u64, [attention, inner]: [u64; 2]| {
+        151_936 + layers * (attention + hidden + experts * (inner + hidden))
     };
-    let dense = |layers, hidden, parameters| {
-        plain(parameters, 151_936 * hidden, norms(layers, hidden, 128), None)
+    let moe = |layers, experts, hidden, parameters, inner| {
+        let routers = routers(layers, experts, hidden);
+        let outputs = outputs(layers, experts, hidden, inner);
+        plain([parameters, 151_936 * hidden, norms(layers, hidden, 128), outputs], Some(routers))
+    };
+    let dense = |layers, hidden, parameters, inner| {
+        let outputs = outputs(layers, 1, hidden, inner);
+        plain([parameters, 151_936 * hidden, norms(layers, hidden, 128), outputs], None)
     };
     vec![
         of("qwen2.5-0.5b", 494_032_768, tied, &["kv 12288 bytes a token"]),
-        of("qwen3-8b", 8_190_735_360, dense(36, 4096, 8_190_735_360), &["kv 147456 bytes a token"]),
+        of(
+            "qwen3-8b",
+            8_190_735_360,
+            dense(36, 4096, 8_190_735_360, [6144, 2 * 12_288]),
+            &["kv 147456 bytes a token"],
+        ),
         of(
             "qwen3-32b",
             32_762_123_264,
-            dense(64, 5120, 32_762_123_264),
+            dense(64, 5120, 32_762_123_264, [10_240, 2 * 25_600]),
             &["kv 262144 bytes a token"],
         ),
         of(
             "qwen3-30b-a3b",
             30_532_122_624,
-            moe(48, 128, 2048, 30_532_122_624),
+            moe(48, 128, 2048, 30_532_122_624, [5120, 2 * 768]),
             &["kv 98304 bytes a token"],
         ),
         of(
             "qwen3-235b-a22b",
             235_093_634_560,
-            moe(94, 128, 4096, 235_093_634_560),
+            moe(94, 128, 4096, 235_093_634_560, [9216, 2 * 1536]),
             &["kv 192512 bytes a token"],
         ),
         of(
             "qwen3-coder-480b-a35b",
             480_154_875_392,
-            moe(62, 160, 6144, 480_154_875_392),
+            moe(62, 160, 6144, 480_154_875_392, [14_336, 2 * 2560]),
             &["kv 253952 bytes a token"],
         ),
         // The states of the delta rule in f32 and the last columns of the convolution in bf16.

@@ -201,7 +201,7 @@ fn a_target_can_be_named() {
         line.rsplit("layout = ").next().unwrap_or_default().to_owned()
     };
     let (cpu, npu) = (layout("--target cpu"), layout("--target ascend910b --check-numerics"));
-    assert!(cpu.starts_with("panels") && npu.starts_with("nz"), "{cpu} {npu}");
+    assert!(cpu.starts_with("compact") && npu.starts_with("nz"), "{cpu} {npu}");
     assert_eq!(layout(""), cpu);
     let (ok, _, error) = file.opt("--target tpu");
     assert!(!ok && error.contains("ascend910b"), "{error}");

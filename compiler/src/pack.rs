@@ -8,7 +8,7 @@ use artifact::{FileStream, WeightEntry};
 use ir::{DType, Layout};
 use std::collections::HashMap;
 use tensor::{
-    WeightSource,
+    Compact, Entry, WeightSource,
     layout::{Nz, Panels},
 };
 
@@ -101,7 +101,7 @@ struct Slice {
 impl Slice {
     fn of(packed: &Packed, rows: u64) -> Self {
         match (packed.layout, &packed.dims[..]) {
-            (Layout::Nz | Layout::Panels, [outer @ .., rows, _]) => {
+            (Layout::Nz | Layout::Panels | Layout::Compact, [outer @ .., rows, _]) => {
                 Self { count: outer.iter().product(), rows: *rows }
             }
             _ => Self { count: 1, rows },
@@ -123,7 +123,7 @@ fn write_one(
         // NZ interleaves all rows inside a column of fractals, so a slice is packed whole.
         Layout::Nz => slice.rows,
         Layout::Nd => CHUNK_ROWS.max(CHUNK_BYTES / dtype.bytes_for(cols).max(1)),
-        Layout::Panels => {
+        Layout::Panels | Layout::Compact => {
             let rows = CHUNK_BYTES / dtype.bytes_for(cols).max(1);
             CHUNK_ROWS.min(rows.next_multiple_of(Panels::WIDTH)).max(Panels::WIDTH)
         }
@@ -131,6 +131,7 @@ fn write_one(
     let (mut dense, mut arranged) = (Vec::new(), Vec::new());
     for index in 0..slice.count {
         let mut start = 0;
+        let mut compact = Compacting::new(slice.rows, cols);
         while start < slice.rows {
             let count = step.min(slice.rows - start);
             dense.clear();
@@ -146,8 +147,15 @@ fn write_one(
                     pack_nz(&dense, count, cols, dtype, &mut arranged);
                     sink(&arranged)?;
                 }
+                Layout::Compact => {
+                    pack_panels(&dense, count, cols, dtype, &mut arranged);
+                    sink(&compact.panels(&arranged))?;
+                }
             }
             start += count;
+        }
+        if packed.layout == Layout::Compact {
+            compact.end(sink)?;
         }
     }
     Ok(())
@@ -164,10 +172,63 @@ pub fn arrange(dense: &[u8], rows: u64, cols: u64, dtype: DType, layout: Layout)
             Layout::Nd => arranged.extend_from_slice(matrix),
             Layout::Panels => pack_panels(matrix, rows, cols, dtype, &mut arranged),
             Layout::Nz => pack_nz(matrix, rows, cols, dtype, &mut arranged),
+            Layout::Compact => {
+                pack_panels(matrix, rows, cols, dtype, &mut arranged);
+                let mut compact = Compacting::new(rows, cols);
+                arranged = compact.panels(&arranged);
+                let whole = compact.end(&mut |bytes| {
+                    arranged.extend_from_slice(bytes);
+                    Ok::<(), std::convert::Infallible>(())
+                });
+                match whole {
+                    Ok(()) => {}
+                }
+            }
         }
         out.extend_from_slice(&arranged);
     }
     out
+}
+
+/// Panels of bf16 on their way to [`Compact`].
+struct Compacting {
+    layout: Compact,
+    /// Bytes of panels so far.
+    end: u64,
+    table: Vec<Entry>,
+}
+
+impl Compacting {
+    fn new(rows: u64, cols: u64) -> Self {
+        Self { layout: Compact::new(rows, cols), end: 0, table: Vec::new() }
+    }
+
+    /// The next panels, coded.
+    fn panels(&mut self, panels: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(panels.len());
+        for panel in panels.chunks_exact(self.layout.plain_bytes() as usize) {
+            let (entry, coded) = self.layout.encode(panel);
+            let start = u32::try_from(self.end / Compact::UNIT).expect("a matrix is below 256 GiB");
+            self.table.push(Entry { start, ..entry });
+            self.end += coded.len() as u64;
+            out.extend(coded);
+        }
+        out
+    }
+
+    /// What is behind the panels: the room that they do not take, in pieces, and the table.
+    fn end<E>(self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let mut left = self.layout.table() - self.end;
+        let zeros = vec![0; left.min(CHUNK_BYTES) as usize];
+        while left > 0 {
+            let piece = left.min(CHUNK_BYTES);
+            sink(&zeros[..piece as usize])?;
+            left -= piece;
+        }
+        let mut table: Vec<u8> = self.table.iter().flat_map(|e| e.to_le_bytes()).collect();
+        table.resize((self.layout.bytes() - self.layout.table()) as usize, 0);
+        sink(&table)
+    }
 }
 
 /// Row-major `rows x cols` into panels. See [`Panels`] for the arrangement; the loop visits memory

@@ -41,7 +41,8 @@ pub(crate) fn run(
         quantize: options.quantize,
         dump: if options.dump_ir { Some(&mut dump) } else { None },
     };
-    let (stages, info) = (options.catalog.pipeline(), target.info());
+    let rows = buckets.decode.last().copied().unwrap_or(1);
+    let (stages, info) = (options.catalog.pipeline(), target.info().with_rows(rows));
     let report = passes::run(module, &stages, &mut pass_options, &info)?;
     for func in &module.funcs {
         texts.push((format!("ir/{}.ir", func.name), ir::text::print(func)));
@@ -71,7 +72,7 @@ fn pipeline(report: &Report, options: &Options, info: TargetInfo) -> Pipeline {
         fused_ops,
         row_wise_ops,
     } = info;
-    let rule = |LayoutRule { op, dtype, layout }| WeightLayout { op, dtype, layout };
+    let rule = |LayoutRule { op, dtype, layout, .. }| WeightLayout { op, dtype, layout };
     let stored = |WeightType { op, rows, from, to }: WeightType| StoredType { op, rows, from, to };
     let target = PassTarget {
         name,

@@ -215,6 +215,8 @@ define_ops! {
     /// The same matrix in another layout.
     Relayout = "relayout"(x) { layout: Layout } infer {
         ensure(x.rank() >= 2, "only matrices and stacks of them have layouts", x)?;
+        let fits = *layout != Layout::Compact || x.dtype == DType::BF16;
+        ensure(fits, "only bf16 has a compact layout", x)?;
         one(x.with_layout(*layout))
     }
 

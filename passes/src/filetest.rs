@@ -64,7 +64,12 @@ fn target(name: &str, kinds: &[&str]) -> Result<TargetInfo, String> {
         }),
         // Fractal weights but for tables that are looked up, products by head, and scales.
         "fractal" => {
-            let nd = |op: &str, dtype| LayoutRule { op: op.into(), dtype, layout: Layout::Nd };
+            let nd = |op: &str, dtype| LayoutRule {
+                op: op.into(),
+                dtype,
+                layout: Layout::Nd,
+                most_rows: None,
+            };
             Ok(TargetInfo {
                 matmul_weight_layout: Layout::Nz,
                 layout_rules: vec![

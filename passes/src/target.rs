@@ -54,6 +54,8 @@ pub struct LayoutRule {
     pub dtype: Option<DType>,
     /// What the op reads it in.
     pub layout: Layout,
+    /// Only in programs none of whose decode steps has more rows; `None` for all.
+    pub most_rows: Option<u32>,
 }
 
 /// Every op that can be computed row by row.
@@ -123,6 +125,12 @@ impl TargetInfo {
             fused_ops: fused.map(str::to_owned).to_vec(),
             row_wise_ops: ROW_WISE_OPS.map(str::to_owned).to_vec(),
         }
+    }
+
+    /// What is true of it in a program whose decode steps have at most `rows` rows.
+    pub fn with_rows(mut self, rows: u32) -> Self {
+        self.layout_rules.retain(|rule| rule.most_rows.is_none_or(|most| rows <= most));
+        self
     }
 
     /// What `op` reads a weight, or the scales of one, of this type in. A matrix of one row or one

@@ -1,6 +1,6 @@
 //! Where element `(row, column)` of a matrix lies in memory, one pure function per layout.
 
-use crate::DType;
+use crate::{Compact, DType};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -19,6 +19,9 @@ pub enum Layout {
     /// Column panels for the CPU matrix kernels, see [`Panels`].
     #[serde(rename = "panels")]
     Panels,
+    /// [`Panels`] of bf16 in 12 bits an element, see [`Compact`].
+    #[serde(rename = "compact")]
+    Compact,
 }
 
 impl Layout {
@@ -28,6 +31,7 @@ impl Layout {
             Layout::Nd => "nd",
             Layout::Nz => "nz",
             Layout::Panels => "panels",
+            Layout::Compact => "compact",
         }
     }
 
@@ -37,6 +41,7 @@ impl Layout {
             Layout::Nd => dtype.bytes_for(rows * cols),
             Layout::Nz => dtype.bytes_for(Nz::new(rows, cols, dtype).padded_len()),
             Layout::Panels => dtype.bytes_for(Panels::new(rows, cols, dtype).padded_len()),
+            Layout::Compact => Compact::new(rows, cols).bytes(),
         }
     }
 }
@@ -50,10 +55,10 @@ impl fmt::Display for Layout {
 impl FromStr for Layout {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
-        [Layout::Nd, Layout::Nz, Layout::Panels]
+        [Layout::Nd, Layout::Nz, Layout::Panels, Layout::Compact]
             .into_iter()
             .find(|l| l.name() == s)
-            .ok_or_else(|| format!("`{s}` is not a layout; use nd, nz or panels"))
+            .ok_or_else(|| format!("`{s}` is not a layout; use nd, nz, panels or compact"))
     }
 }
 

@@ -118,10 +118,14 @@ fn inspect_shows_the_artifact() {
     assert!(summary.contains("8 (dropped)"), "{summary}");
     assert!(summary.contains("3 x attention_bf16_bf16"), "{summary}");
     assert!(show(&["--ir", "decode"]).contains("fused @linear"));
-    assert!(show(&["--plan", "decode-bs6-ctx64"]).contains("linear_matmul_bf16_f32"));
+    assert!(show(&["--plan", "decode-bs6-ctx64"]).contains("linear_matmul_compact_f32"));
     assert!(summary.contains("steps (--ops)") && summary.contains("  prefill"), "{summary}");
     let passes = show(&["--passes"]);
-    assert!(passes.starts_with("target cpu: weights in panels, gate/up block 32"), "{passes}");
+    assert!(
+        passes.starts_with("target cpu: weights in panels (compact for bf16 of grouped_matmul)")
+            && passes.contains("gate/up block 32"),
+        "{passes}"
+    );
     assert!(
         passes.contains("  fuse-qkv\n") && passes.contains("@decode 3, @prefill 3"),
         "{passes}"

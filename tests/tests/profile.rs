@@ -50,6 +50,16 @@ fn elements(xml: &str) -> Vec<&str> {
     all
 }
 
+/// Bytes that are read of a weight.
+fn read(weight: &artifact::WeightEntry) -> u64 {
+    match (weight.layout, &weight.dims[..]) {
+        (tensor::Layout::Compact, [outer @ .., rows, cols]) => {
+            outer.iter().product::<u64>() * tensor::Compact::new(*rows, *cols).read_bytes()
+        }
+        _ => weight.bytes,
+    }
+}
+
 #[test]
 fn every_launch_and_every_weight_is_counted_once() {
     let dir = TempDir::new().unwrap();
@@ -63,7 +73,7 @@ fn every_launch_and_every_weight_is_counted_once() {
     let names: Vec<_> = buckets.iter().map(|b| b["plan"].as_str().unwrap()).collect();
     let plans = artifact.plans().unwrap();
     assert_eq!(names.len(), plans.len(), "{names:?}");
-    let weights: u64 = artifact.manifest().weights.iter().map(|w| w.bytes).sum();
+    let weights: u64 = artifact.manifest().weights.iter().map(read).sum();
     let mut boxes = 0;
     for bucket in buckets {
         let plan = plans.iter().find(|p| bucket["plan"] == *p.name).unwrap();
@@ -82,7 +92,8 @@ fn every_launch_and_every_weight_is_counted_once() {
         if plan.phase == artifact::Phase::Decode {
             let rows = f64::from(plan.rows);
             // The head reads the table that the embedding takes its rows from.
-            let once = weights as f64 + rows * 96.0 * 2.0;
+            let row = tensor::Compact::new(512, 96).read_bytes() as f64 / 512.0;
+            let once = weights as f64 + rows * row;
             assert!(close(bucket["total"]["weight_bytes"].as_f64().unwrap(), once), "{bucket}");
             // Of 3 layers, 2 heads of 16: keys and values of 40 tokens read and of one written.
             let state = rows * 3.0 * 2.0 * 2.0 * 16.0 * 2.0 * 41.0;
@@ -105,7 +116,7 @@ fn the_table_has_kernels_shapes_and_single_launches() {
     let text = profile(&out, "--batch 3 --slowest 4 --threads 1");
     assert!(text.contains("decode-bs3-ctx64: 3 rows, context 64"), "{text}");
     assert!(!text.contains("decode-bs1-"), "{text}");
-    for part in ["weight MB", "tok/s", "  linear_matmul_bf16_f32\n", "    3 x 96 -> 160", "#"] {
+    for part in ["weight MB", "tok/s", "  linear_matmul_compact_f32\n", "    3 x 96 -> 160", "#"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let singles = text.lines().filter(|l| l.contains("  #")).count();
@@ -127,7 +138,7 @@ fn experts_without_rows_are_not_counted() {
     let all = config["num_experts"].as_f64().unwrap();
     let manifest = artifact::Artifact::open(&out).unwrap().manifest().clone();
     let experts = manifest.weights.iter().filter(|w| w.dims.len() == 3);
-    let experts: u64 = experts.map(|w| w.bytes).sum();
+    let experts: u64 = experts.map(read).sum();
     assert!(chosen * 2.0 < all && experts > 0);
     for bucket in report["buckets"].as_array().unwrap() {
         let launches = bucket["launches"].as_array().unwrap().iter();
@@ -176,5 +187,27 @@ fn flags_that_do_not_fit_are_refused() {
     ] {
         let (status, error) = fail(flags);
         assert!(status == 1 && error.contains(said), "{flags}: {status} {error}");
+    }
+}
+
+/// Weights of bf16 are compact where few rows meet them: all for small batches, those of experts always.
+#[test]
+fn the_largest_batch_decides_how_weights_are_stored() {
+    let dir = TempDir::new().unwrap();
+    for (sizes, dense) in [("1 12", tensor::Layout::Compact), ("1 13", tensor::Layout::Panels)] {
+        let out = dir.path().join(sizes);
+        let options = format!("--graph-bs {sizes} --max-context 64 --dtype bf16");
+        compile(PRECAST, &fixture("qwen3_moe"), &out, &options);
+        let artifact = artifact::Artifact::open(&out).unwrap();
+        let of = |rank: usize| -> Vec<tensor::Layout> {
+            let weights = artifact.manifest().weights.iter();
+            let floats = weights.filter(|w| w.dtype == tensor::DType::BF16);
+            let matrices = floats.filter(|w| w.dims.len() == rank);
+            matrices.map(|w| w.layout).filter(|&l| l != tensor::Layout::Nd).collect()
+        };
+        let (dense_weights, experts) = (of(2), of(3));
+        assert!(!dense_weights.is_empty() && dense_weights.iter().all(|&l| l == dense), "{sizes}");
+        let compact = |&l: &tensor::Layout| l == tensor::Layout::Compact;
+        assert!(!experts.is_empty() && experts.iter().all(compact), "{sizes}");
     }
 }

@@ -4,6 +4,7 @@ use super::feed::Feed;
 use artifact::{Scalar, Space, Step};
 use codegen_cpu::probe::Peak;
 use std::ops::AddAssign;
+use tensor::Compact;
 
 /// What is multiplied, which decides by how fast an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,7 +117,15 @@ impl<'a> Call<'a> {
 
     fn weight_bytes(&self) -> f64 {
         let weights = self.step.args.iter().filter(|at| at.space == Space::Weights);
-        weights.map(|at| at.bytes as f64).sum()
+        let bytes: f64 = weights.map(|at| at.bytes as f64).sum();
+        let (experts, layout) = if self.begins(&["embed_compact_", "matmul_compact_"]) {
+            (1, Compact::new(self.n(1), self.n(2)))
+        } else if self.begins(&["grouped_matmul_compact_"]) {
+            (self.n(3), Compact::new(self.n(4), self.n(5)))
+        } else {
+            return bytes;
+        };
+        bytes - (experts * (layout.bytes() - layout.read_bytes())) as f64
     }
 
     /// What it has to do for `feed`; `met` experts have rows.
@@ -140,6 +149,9 @@ impl<'a> Call<'a> {
         let has = |word: &str| name.split('_').any(|w| w == word);
         if name.starts_with("static_matmul_") || name.starts_with("quant_matmul_") && !has("fp8") {
             return Operands::Int8;
+        }
+        if has("compact") {
+            return Operands::Bf16;
         }
         // The first type is that of the weights or the memory; codes meet inputs of the second.
         let first = name.split('_').find(|w| ["f32", "bf16"].contains(w));
@@ -246,6 +258,8 @@ mod tests {
     fn operands_are_those_of_the_fastest_way_to_multiply() {
         for (kernel, operands) in [
             ("matmul_bf16_f32", Operands::Bf16),
+            ("linear_matmul_compact_f32", Operands::Bf16),
+            ("grouped_matmul_compact_f32", Operands::Bf16),
             ("linear_matmul_f32_f32", Operands::F32),
             ("quant_matmul_i8_bf16", Operands::Int8),
             ("linear_grouped_quant_matmul_i4_f32", Operands::Int8),

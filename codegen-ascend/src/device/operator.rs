@@ -249,7 +249,7 @@ impl Objects {
         let format = match t.layout {
             Layout::Nd => sys::ACL_FORMAT_ND,
             Layout::Nz => sys::ACL_FORMAT_FRACTAL_NZ,
-            Layout::Panels => {
+            Layout::Panels | Layout::Compact => {
                 return Err(BindError::Plan("its layout is one of the CPU".to_owned()));
             }
         };

@@ -74,7 +74,8 @@ const FUSED: [&str; 10] = [
 
 /// The layouts that differ from fractals, and why.
 fn layout_rules() -> Vec<LayoutRule> {
-    let nd = |op: &str, dtype| LayoutRule { op: op.into(), dtype, layout: Layout::Nd };
+    let nd =
+        |op: &str, dtype| LayoutRule { op: op.into(), dtype, layout: Layout::Nd, most_rows: None };
     // Products by head read a strided view of the weight, and views of fractals are not allowed.
     let mut rules = vec![nd("head_matmul", None)];
     // Matrices in f32 are for `Mm`, which reads no fractals; scales are vectors to the operators.

@@ -2,10 +2,12 @@
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
+use super::matmul::CompactWeight;
 use super::simd::{LANES, Simd};
 use super::worker::Worker;
+use half::bf16;
 use std::marker::PhantomData;
-use tensor::{DType, layout::Panels};
+use tensor::{DType, Layout, layout::Panels};
 
 /// `copy_{t}`.
 pub(crate) struct Copy<T> {
@@ -110,23 +112,28 @@ fn index(i: i32, limit: usize) -> Option<usize> {
 
 /// How a table of embeddings lies in memory.
 pub(crate) trait Table: Send + Sync + 'static {
-    /// Whether it is [`Panels`] rather than row-major.
-    const PANELS: bool;
+    /// Its layout.
+    const LAYOUT: Layout;
 }
 
 /// Rows after rows.
 pub(crate) struct Nd;
 /// [`Panels`].
 pub(crate) struct Paneled;
+/// [`tensor::Compact`].
+pub(crate) struct Compacted;
 
 impl Table for Nd {
-    const PANELS: bool = false;
+    const LAYOUT: Layout = Layout::Nd;
 }
 impl Table for Paneled {
-    const PANELS: bool = true;
+    const LAYOUT: Layout = Layout::Panels;
+}
+impl Table for Compacted {
+    const LAYOUT: Layout = Layout::Compact;
 }
 
-/// `embed_{nd,panels}_{w}_{out}`: an id outside `0..V` gives a row of zeros.
+/// `embed_{nd,panels,compact}_{w}_{out}`: an id outside `0..V` gives a row of zeros.
 pub(crate) struct Embed<L, W, O> {
     rows: usize,
     vocab: usize,
@@ -153,12 +160,12 @@ impl<L: Table, W: Element, O: Element> Kernel for Embed<L, W, O> {
         let out_stride = b.count("out stride")?;
         product(&[vocab.next_multiple_of(64), n.next_multiple_of(2), size_of::<W>()])?;
         let ids = b.column("ids", rows)?;
-        let table = if L::PANELS {
-            let dtype = if size_of::<W>() == 2 { DType::BF16 } else { DType::F32 };
-            let len = Panels::new(vocab as u64, n as u64, dtype).padded_len() as usize;
-            b.table("table", 1, len, len)?
-        } else {
+        let table = if L::LAYOUT == Layout::Nd {
             b.table("table", vocab, n, n)?
+        } else {
+            let dtype = if size_of::<W>() == 2 { DType::BF16 } else { DType::F32 };
+            let len = L::LAYOUT.bytes(vocab as u64, n as u64, dtype) as usize / size_of::<W>();
+            b.table("table", 1, len, len)?
         };
         let out = b.output("out", rows, n, out_stride)?;
         Ok(Self { rows, vocab, n, ids, table, out, layout: PhantomData })
@@ -174,7 +181,7 @@ impl<L: Table, W: Element, O: Element> Kernel for Embed<L, W, O> {
                     out.write_bytes(0, self.n);
                     continue;
                 };
-                if !L::PANELS {
+                if L::LAYOUT == Layout::Nd {
                     let row = self.table.row(id);
                     for i in (0..self.n).step_by(LANES) {
                         let v = W::load_part::<S>(row.add(i), self.n - i);
@@ -183,6 +190,16 @@ impl<L: Table, W: Element, O: Element> Kernel for Embed<L, W, O> {
                     continue;
                 }
                 let width = Panels::WIDTH as usize;
+                if L::LAYOUT == Layout::Compact {
+                    let table = self.table.row(0).cast_const().cast();
+                    let table = CompactWeight::new(table, self.vocab.div_ceil(width), self.n);
+                    let panel = table.panel(id / width);
+                    for i in (0..self.n).step_by(LANES) {
+                        let part = table.part(&panel, id % width, i);
+                        O::store_part::<S>(out.add(i), bf16::load::<S>(part.as_ptr()), self.n - i);
+                    }
+                    continue;
+                }
                 let panel = self.table.row(0).add(id / width * self.panel_len());
                 let row = panel.add(id % width * Self::GROUP);
                 for i in (0..self.n).step_by(LANES) {

@@ -9,8 +9,8 @@ pub use external::ExtendedTarget;
 
 use artifact::BuildTarget;
 use compiler::{LowerError, Lowered, Operand, Target};
-use ir::{Layout, Op};
-use passes::{ROW_WISE_OPS, TargetInfo};
+use ir::{DType, Layout, Op};
+use passes::{LayoutRule, ROW_WISE_OPS, TargetInfo};
 
 /// Tokens in a KV block: as many as fill a 64-byte vector with one key component each.
 pub const KV_BLOCK_TOKENS: u32 = 16;
@@ -24,6 +24,21 @@ const GATE_UP_BLOCK: u64 = 32;
 /// any CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuTarget;
+
+/// Decoding more rows than this costs more for unpacking compact weights than they save in reading.
+const COMPACT_ROWS: u32 = 12;
+
+/// Which weights of bf16 are compact: those of experts, each of which meets few rows of a decode step, always.
+fn compact() -> Vec<LayoutRule> {
+    let rule = |op: &str, most_rows| LayoutRule {
+        op: op.to_owned(),
+        dtype: Some(DType::BF16),
+        layout: Layout::Compact,
+        most_rows,
+    };
+    let few = Some(COMPACT_ROWS);
+    vec![rule("grouped_matmul", None), rule("matmul", few), rule("embed", few)]
+}
 
 impl Target for CpuTarget {
     /// Not `mla_preprocess` nor `moe`, which would run op by op: rows and epilogues that cross their
@@ -43,7 +58,7 @@ impl Target for CpuTarget {
         TargetInfo {
             name: "cpu".into(),
             matmul_weight_layout: Layout::Panels,
-            layout_rules: Vec::new(),
+            layout_rules: compact(),
             weight_types: Vec::new(),
             gate_up_block: Some(GATE_UP_BLOCK),
             scales_parts: true,

@@ -276,6 +276,7 @@ const PLAIN: End =
 const SHAPES: &[(&str, usize, usize, Tail)] = &[
     ("embed_nd_bf16_f32", 3, 4, Tail::Nothing),
     ("embed_panels_bf16_f32", 3, 4, Tail::Nothing),
+    ("embed_compact_bf16_f32", 3, 4, Tail::Nothing),
     ("gather_rows_f32", 3, 5, Tail::Nothing),
     ("store_rows_bf16", 2, 3, Tail::Nothing),
     ("cast_f32_bf16", 2, 4, Tail::Nothing),
@@ -285,8 +286,10 @@ const SHAPES: &[(&str, usize, usize, Tail)] = &[
     ("rms_norm_f32_bf16", 3, 5, Tail::Factor),
     ("add_rms_norm_bf16", 5, 6, Tail::Factor),
     ("matmul_bf16_f32", 3, 5, Tail::Nothing),
+    ("matmul_compact_f32", 3, 5, Tail::Nothing),
     ("linear_matmul_f32_bf16", 5, 5, Tail::End(End { bias: 1, residual: Some(16), ..PLAIN })),
     ("linear_matmul_bf16_bf16", 3, 5, Tail::End(End { gate: 1, ..PLAIN })),
+    ("linear_matmul_compact_bf16", 3, 5, Tail::End(End { gate: 1, ..PLAIN })),
     ("linear_matmul_bf16_f32", 5, 5, Tail::End(End { argmax: true, ..PLAIN })),
     ("linear_dequant_matmul_i8_f32_f32", 5, 6, Tail::End(End { bias: 1, gate: 2, ..PLAIN })),
     ("linear_matmul_bf16_f32", 6, 5, Tail::End(End { top_k: 4, ..PLAIN })),

@@ -3,7 +3,7 @@
 use crate::support::*;
 use codegen_cpu::{InstructionSet, kernels::reference};
 use proptest::prelude::*;
-use tensor::DType;
+use tensor::{DType, Layout};
 
 /// A product: weights as `[n,k]`, whatever the epilogue makes of them.
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ struct Case {
     n: usize,
     k: usize,
     w: DType,
+    /// Whether weights of bf16 are compact.
+    compact: bool,
     out: DType,
     x_pad: usize,
     out_pad: usize,
@@ -35,12 +37,14 @@ fn case() -> impl Strategy<Value = Case> {
         500..530usize,
         1018..1034usize,
     ];
-    ((t, 1..=150usize, k), (float(), float()), (0..9usize, 0..9usize), any::<u64>()).prop_map(
-        |((t, n, k), (w, out), (x_pad, out_pad), seed)| Case {
+    let types = (float(), float(), any::<bool>());
+    ((t, 1..=150usize, k), types, (0..9usize, 0..9usize), any::<u64>()).prop_map(
+        |((t, n, k), (w, out, compact), (x_pad, out_pad), seed)| Case {
             t,
             n,
             k,
             w,
+            compact: compact && w == DType::BF16,
             out,
             x_pad,
             out_pad,
@@ -54,8 +58,33 @@ impl Case {
         rounded(self.w, &noise(self.seed, self.t * self.k))
     }
 
+    /// Compact ones have some that are far larger and far smaller than the others.
     fn weight(&self, n: usize) -> Vec<f32> {
-        rounded(self.w, &noise(self.seed ^ 0x5eed, n * self.k))
+        let mut weight = rounded(self.w, &noise(self.seed ^ 0x5eed, n * self.k));
+        let far = (self.seed % 3) as usize;
+        for (i, w) in weight.iter_mut().enumerate().filter(|_| self.compact && far > 0) {
+            match i % (60 * far + 1) {
+                5 => *w *= 2f32.powi(20),
+                9 => *w *= 2f32.powi(-30),
+                13 => *w = 0.0,
+                _ => {}
+            }
+        }
+        weight
+    }
+
+    /// A weight of `n` outputs as kernels read it.
+    fn packed(&self, w: &[f32], n: usize) -> Vec<u8> {
+        if self.compact {
+            let (n, k, bytes) = (n as u64, self.k as u64, encode(DType::BF16, w));
+            return compiler::arrange(&bytes, n, k, DType::BF16, Layout::Compact);
+        }
+        panels(self.w, w, n, self.k)
+    }
+
+    /// What kernels call its type.
+    fn stored(&self) -> &'static str {
+        if self.compact { "compact" } else { self.w.name() }
     }
 
     /// Multiplies rows of `x`, which are dense; returns dense rows of `n` outputs. A gate makes them
@@ -73,7 +102,7 @@ impl Case {
         let mut buffers = vec![encode(self.w, &spread(x, self.k, x_stride)), weight.to_vec()];
         buffers.extend(bias.map(|b| encode(DType::F32, b)));
         buffers.push(unwritten(self.out, t * out_stride));
-        let mut name = format!("matmul_{}_{}", self.w, self.out);
+        let mut name = format!("matmul_{}_{}", self.stored(), self.out);
         let outputs = if gate { 2 * self.n } else { self.n };
         let mut scalars = ints([t, outputs, self.k, x_stride, out_stride]);
         let end = End { bias: bias.map_or(0, |_| 1), gate: usize::from(gate), ..End::default() };
@@ -114,7 +143,7 @@ proptest! {
             }
         }
         let bounds = case.bounds(&x, &w, case.n);
-        let packed = panels(case.w, &w, case.n, case.k);
+        let packed = case.packed(&w, case.n);
         for set in InstructionSet::available() {
             let got = case.product((set, threads), &x, &packed, bias.as_deref(), false);
             let error = worst(&got, &want, |i, v| bounds[i] + v.abs() * unit(case.out));
@@ -134,7 +163,7 @@ proptest! {
         let (gate_bounds, up_bounds) =
             (case.bounds(&x, &gate, case.n), case.bounds(&x, &up, case.n));
         let both = interleaved(&gate, &up, case.k);
-        let packed = panels(case.w, &both, 2 * case.n, case.k);
+        let packed = case.packed(&both, 2 * case.n);
         for set in InstructionSet::available() {
             let got = case.product((set, threads), &x, &packed, None, true);
             // |silu'| < 1.1 and |silu(g)| <= |g|; the exponential adds a few units.
@@ -159,7 +188,7 @@ proptest! {
         }
         let want = reference::matmul(&x, &w, case.n, case.k);
         let bounds = case.bounds(&x, &w, case.n);
-        let packed = panels(case.w, &w, case.n, case.k);
+        let packed = case.packed(&w, case.n);
         for set in InstructionSet::available() {
             let mut buffers = vec![
                 encode(case.w, &x),
@@ -170,7 +199,7 @@ proptest! {
             ];
             let mut scalars = ints([case.t, case.n, case.k, case.k, case.n]);
             scalars.extend(End { argmax: true, ..End::default() }.scalars());
-            let name = format!("linear_matmul_{}_f32", case.w);
+            let name = format!("linear_matmul_{}_f32", case.stored());
             run(set, threads, &name, &mut buffers, &scalars);
             let logits = decode(DType::F32, &buffers[2]);
             let error = worst(&logits, &want, |i, _| bounds[i]);
@@ -181,11 +210,26 @@ proptest! {
         }
     }
 
+    /// What is compact is put together exactly.
+    #[test]
+    fn compact_weights_give_the_bits_of_panels(case in case(), threads in 1..=3usize) {
+        let compact = Case { w: DType::BF16, compact: true, ..case };
+        let plain = Case { compact: false, ..compact.clone() };
+        let (x, w) = (compact.x(), compact.weight(compact.n));
+        let (packed, panels) = (compact.packed(&w, compact.n), plain.packed(&w, compact.n));
+        for set in InstructionSet::available() {
+            let got = compact.product((set, threads), &x, &packed, None, false);
+            let want = plain.product((set, threads), &x, &panels, None, false);
+            let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(&got), bits(&want), "{}", set);
+        }
+    }
+
     /// A row's bits depend on nothing but the row.
     #[test]
     fn a_row_is_the_same_in_every_call(case in case(), threads in 1..=4usize) {
         let (x, w) = (case.x(), case.weight(case.n));
-        let packed = panels(case.w, &w, case.n, case.k);
+        let packed = case.packed(&w, case.n);
         for set in InstructionSet::available() {
             let together = case.product((set, threads), &x, &packed, None, false);
             for (x, together) in x.chunks(case.k).zip(together.chunks(case.n)) {
@@ -222,7 +266,8 @@ fn amx_sums_are_those_of_its_definition_at_every_edge() {
                 [(1, 1), (1, 2), (15, 1), (16, 2), (17, 1), (31, 1), (33, 2), (65, 1), (130, 2)]
             {
                 let (w_type, seed) = (DType::BF16, (n * k + t) as u64);
-                let case = Case { t, n, k, w: w_type, out: DType::F32, x_pad: 3, out_pad: 1, seed };
+                let (out, compact) = (DType::F32, false);
+                let case = Case { t, n, k, w: w_type, compact, out, x_pad: 3, out_pad: 1, seed };
                 let (x, w) = (case.x(), case.weight(n));
                 let packed = panels(w_type, &w, n, k);
                 let got = case.product((set, threads), &x, &packed, None, false);
@@ -245,7 +290,7 @@ fn amx_sums_are_those_of_its_definition_at_every_edge() {
 fn long_results_are_those_of_a_few_rows_at_a_time() {
     for (n, out_pad, gate) in [(1000, 8, false), (1056, 0, true), (1000, 1, false)] {
         let (t, k, w, out) = (1060, 3, DType::F32, DType::F32);
-        let case = Case { t, n, k, w, out, x_pad: 0, out_pad, seed: 7 };
+        let case = Case { t, n, k, w, compact: false, out, x_pad: 0, out_pad, seed: 7 };
         let outputs = if gate { 2 * n } else { n };
         let weight = panels(w, &case.weight(outputs), outputs, k);
         let x = case.x();
@@ -254,6 +299,37 @@ fn long_results_are_those_of_a_few_rows_at_a_time() {
             let rows = x.chunks(53 * k);
             let parts = rows.flat_map(|x| case.product((set, 1), x, &weight, None, gate));
             assert!(whole.into_iter().eq(parts), "{set}, {n} outputs");
+        }
+    }
+}
+
+/// Whatever the table of a compact weight says of a panel, nothing outside the weight is read and the other
+/// panels are right.
+#[test]
+fn a_damaged_table_does_no_harm() {
+    let (n, k, w) = (130, 200, DType::BF16);
+    let layout = tensor::Compact::new(n as u64, k as u64);
+    for t in [1, 5, 14] {
+        let (out, compact) = (DType::F32, true);
+        let case = Case { t, n, k, w, compact, out, x_pad: 0, out_pad: 0, seed: 3 };
+        let (x, weight) = (case.x(), case.packed(&case.weight(n), n));
+        for entry in [
+            [u32::MAX; 4],
+            [u32::MAX, u32::MAX - 1, u32::MAX, 0],
+            [0, u32::MAX - 1, 255, 7],
+            [3, 5000, 0, 0],
+        ] {
+            let mut damaged = weight.clone();
+            let at = layout.table() as usize + tensor::Entry::BYTES as usize;
+            let entry: Vec<u8> = entry.iter().flat_map(|word| word.to_le_bytes()).collect();
+            damaged[at..][..entry.len()].copy_from_slice(&entry);
+            for set in InstructionSet::available() {
+                let want = case.product((set, 2), &x, &weight, None, false);
+                let got = case.product((set, 2), &x, &damaged, None, false);
+                for (got, want) in got.chunks(n).zip(want.chunks(n)) {
+                    assert!(got[..64] == want[..64] && got[128..] == want[128..], "{set} {t}");
+                }
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::support::*;
 use artifact::Scalar;
 use codegen_cpu::{InstructionSet, kernels::reference};
 use proptest::prelude::*;
-use tensor::{DType, layout::Panels};
+use tensor::{DType, Layout, layout::Panels};
 
 /// The value of a code.
 fn value(dtype: DType, code: u8) -> f32 {
@@ -102,6 +102,8 @@ fn code_panels(dtype: DType, codes: &[u8], n: usize, k: usize) -> Vec<u8> {
 pub(crate) enum Kind {
     /// Floats; not grouped it is `matmul`.
     Float,
+    /// The same with weights of bf16 in 12 bits an element.
+    Compact,
     Quant,
     Dequant,
     /// Integers with a bias and a scale; never grouped.
@@ -140,6 +142,7 @@ fn types() -> impl Strategy<Value = (Kind, DType, DType)> {
         prop_oneof![Just(DType::F8E4M3), Just(DType::MxFp4), Just(DType::I8), Just(DType::I4)];
     prop_oneof![
         1 => float().prop_map(|w| (Kind::Float, w, w)),
+        1 => Just((Kind::Compact, DType::BF16, DType::BF16)),
         1 => Just((Kind::Quant, DType::I8, DType::I8)),
         1 => Just((Kind::Quant, DType::I8, DType::I4)),
         1 => Just((Kind::Quant, DType::F8E4M3, DType::F8E4M3)),
@@ -219,10 +222,16 @@ impl Case {
             DType::MxFp4 => 2f32.powi((v * 8.0) as i32),
             _ => v.abs() * 0.25 + 0.001,
         };
+        let mut weight = Elements::random(self.w, self.seed ^ 0x5eed, experts * self.n * self.k);
+        if self.kind == Kind::Compact && !self.seed.is_multiple_of(3) {
+            // Some that are far larger or smaller than the others.
+            weight.values.iter_mut().step_by(67).for_each(|w| *w *= 2f32.powi(20));
+            weight.values.iter_mut().skip(3).step_by(131).for_each(|w| *w *= 2f32.powi(-40));
+        }
         Data {
             x: Elements::random(self.x, self.seed, x_rows * self.k),
             x_scales: noise(self.seed ^ 0xaaaa, x_rows * self.x_groups()),
-            weight: Elements::random(self.w, self.seed ^ 0x5eed, experts * self.n * self.k),
+            weight,
             scales: scales.iter().map(scale).collect(),
         }
     }
@@ -281,7 +290,13 @@ impl Case {
                 scalars.extend(ints([tokens, e.pairs, usize::from(e.own), e.count, n, k]));
             }
         }
-        buffers.push(data.weight.panels(n, k));
+        buffers.push(match self.kind {
+            Kind::Compact => {
+                let (n, k, dense) = (n as u64, k as u64, encode(self.w, &data.weight.values));
+                compiler::arrange(&dense, n, k, self.w, Layout::Compact)
+            }
+            _ => data.weight.panels(n, k),
+        });
         if self.scaled() {
             buffers.push(self.scale_panels(&data.scales));
             scalars.extend(ints([self.group]));
@@ -302,6 +317,7 @@ impl Case {
         let prefix = if grouped { "grouped_" } else { "" };
         match self.kind {
             Kind::Float => format!("{prefix}matmul_{}_{}", self.w, self.out),
+            Kind::Compact => format!("{prefix}matmul_compact_{}", self.out),
             Kind::Static => format!("static_matmul_i8_{}", self.out),
             Kind::Quant => format!("{prefix}quant_matmul_{}_{}", self.w, self.out),
             Kind::Dequant => format!("{prefix}dequant_matmul_{}_{}_{}", self.w, self.x, self.out),
@@ -424,7 +440,7 @@ proptest! {
     fn coded_weights_match_the_reference(case in case(), threads in 1..=3usize, pad in 0..9usize) {
         // A product of floats is `matmul`, which has tests of its own.
         let case = match case.kind {
-            Kind::Float => Case { kind: Kind::Dequant, w: DType::I4, ..case },
+            Kind::Float | Kind::Compact => Case { kind: Kind::Dequant, w: DType::I4, ..case },
             _ => case,
         };
         let data = case.data(case.t, 1);
@@ -448,12 +464,28 @@ proptest! {
         }
     }
 
+    /// What is compact is put together exactly.
+    #[test]
+    fn compact_experts_give_the_bits_of_panels(
+        case in case(), experts in experts(), threads in 1..=3usize,
+    ) {
+        let case = Case { kind: Kind::Compact, x: DType::BF16, w: DType::BF16, ..case };
+        let plain = Case { kind: Kind::Float, ..case.clone() };
+        let pairs = case.t * experts.pairs;
+        let data = case.data(if experts.own { pairs } else { case.t }, experts.count);
+        for set in InstructionSet::available() {
+            let got = case.run((set, threads), &data, Some(&experts), 0);
+            let want = plain.run((set, threads), &data, Some(&experts), 0);
+            prop_assert_eq!(bits(&got), bits(&want), "{}", set);
+        }
+    }
+
     /// A row's bits depend on nothing but the row and its weight.
     #[test]
     fn a_row_is_the_same_in_every_company(
         case in case(), experts in experts(), threads in 1..=4usize, grouped in any::<bool>(),
     ) {
-        let grouped = grouped || case.kind == Kind::Float;
+        let grouped = grouped || matches!(case.kind, Kind::Float | Kind::Compact);
         let experts = if grouped { experts } else {
             Experts { count: 1, pairs: 1, own: false, ids: vec![0; 200] }
         };

@@ -185,7 +185,7 @@ pub(super) fn gather(
             );
             unpack_row(g, out, dtype, offset, held)
         }
-        ir::Layout::Panels => Err(Declined("a table in panels".to_owned())),
+        ir::Layout::Panels | ir::Layout::Compact => Err(Declined("a table in panels".to_owned())),
     }
 }
 

@@ -6,12 +6,14 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod compact;
 mod tile;
 #[cfg(target_arch = "x86_64")]
 mod tiled;
 
+pub(crate) use compact::{Coded, Compact, CompactPanel, CompactWeight, OCTET_PAIRS};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use tiled::Tiled;
+pub(crate) use tiled::{Tiled, TiledCompact};
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
@@ -57,19 +59,7 @@ pub(crate) struct Matmul<W> {
 
 impl<W: Weight> Kernel for Matmul<W> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
-        let (rows, n, k) = (b.count("T")?, b.positive("N")?, b.positive("K")?);
-        let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
-        let plan = Plan::bind(b)?;
-        let panels = n.div_ceil(WIDTH);
-        let padded = k.checked_next_multiple_of(W::GROUP).ok_or("`K` is too large")?;
-        let len = product(&[panels, WIDTH, padded])?;
-        // What `scratch` will ask for.
-        product(&[rows, padded + WIDTH, size_of::<f32>()])?;
-        let x = b.input("x", rows, k, x_stride)?;
-        let weight = b.input("weight", 1, len, len)?;
-        let sizes = Sizes { rows, n, experts: 1, out_stride, integers: false };
-        let end = plan.end(b, &sizes)?;
-        Ok(Self { rows, k, panels, x, weight, end })
+        Self::bind_with(b, |_, _, len| len)
     }
 
     fn scratch<S: Simd>(&self) -> Scratch {
@@ -106,6 +96,27 @@ impl<W: Weight> Kernel for Matmul<W> {
 }
 
 impl<W: Weight> Matmul<W> {
+    /// As [`Kernel::bind`], with a weight of as many elements as `stored` says for outputs and inputs
+    /// that take so many in panels.
+    fn bind_with(
+        b: &mut Binder<'_>,
+        stored: impl FnOnce(usize, usize, usize) -> usize,
+    ) -> Result<Self, String> {
+        let (rows, n, k) = (b.count("T")?, b.positive("N")?, b.positive("K")?);
+        let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
+        let plan = Plan::bind(b)?;
+        let panels = n.div_ceil(WIDTH);
+        let padded = k.checked_next_multiple_of(W::GROUP).ok_or("`K` is too large")?;
+        let len = stored(n, k, product(&[panels, WIDTH, padded])?);
+        // What `scratch` will ask for.
+        product(&[rows, padded + WIDTH, size_of::<f32>()])?;
+        let x = b.input("x", rows, k, x_stride)?;
+        let weight = b.input("weight", 1, len, len)?;
+        let sizes = Sizes { rows, n, experts: 1, out_stride, integers: false };
+        let end = plan.end(b, &sizes)?;
+        Ok(Self { rows, k, panels, x, weight, end })
+    }
+
     /// The product of buffers that were bound: `rows` of `k` inputs, and weights for `n` outputs.
     pub(crate) fn of(
         rows: usize,

@@ -3,6 +3,7 @@
 //! Every accumulator takes its products one after another in the order of `K`, whatever the number
 //! of rows, so a row's sums are the same bits in every tile.
 
+use crate::kernels::product::{Bf16, Floats, Inner, Pairs};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 use half::bf16;
 use tensor::layout::Panels;
@@ -20,6 +21,8 @@ const LINE_BYTES: usize = 64;
 pub(crate) trait Product: Send + Sync + 'static {
     /// Element of the inputs.
     type X: Copy;
+    /// The same sums of pairs of bf16 weights in registers.
+    type Words: Inner<X = Self::X>;
     /// Inputs of a group.
     const GROUP: usize;
 
@@ -44,6 +47,7 @@ pub(crate) struct PairDot;
 
 impl Product for Plain {
     type X = f32;
+    type Words = Floats<Bf16>;
     const GROUP: usize = 1;
 
     #[inline(always)]
@@ -71,6 +75,7 @@ impl Product for Plain {
 
 impl Product for Widening {
     type X = f32;
+    type Words = Floats<Bf16>;
     const GROUP: usize = 2;
 
     #[inline(always)]
@@ -109,6 +114,7 @@ impl Product for Widening {
 
 impl Product for PairDot {
     type X = bf16;
+    type Words = Pairs<Bf16>;
     const GROUP: usize = 2;
 
     #[inline(always)]

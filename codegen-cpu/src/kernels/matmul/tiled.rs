@@ -9,7 +9,7 @@
 
 use super::amx::{STEP, STEP_BYTES, STEP_GROUPS, STEP_LINES, Steps, TILE_ROWS, Tiles};
 use super::tile::{Ahead, GROUP_BYTES, WIDTH};
-use super::{Matmul, ROWS_TO_STAGE_ALONE};
+use super::{Compact, CompactWeight, Matmul, ROWS_TO_STAGE_ALONE};
 use crate::kernels::bind::{Binder, Kernel};
 use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::Simd;
@@ -24,28 +24,52 @@ const GROUP_SUMS: usize = 512 << 10;
 const AHEAD_BYTES: usize = 2 * STEP_BYTES;
 
 /// [`Matmul`] with bf16 weights on a machine with AMX.
-pub(crate) struct Tiled(Matmul<bf16>);
+pub(crate) struct Tiled {
+    product: Matmul<bf16>,
+    /// Whether weights are compact. Panels are then unpacked to scratch memory first.
+    compact: bool,
+}
 
 impl From<Matmul<bf16>> for Tiled {
     fn from(product: Matmul<bf16>) -> Self {
-        Self(product)
+        Self { product, compact: false }
+    }
+}
+
+/// [`Tiled`] with compact weights.
+pub(crate) struct TiledCompact(Tiled);
+
+impl Kernel for TiledCompact {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let Compact(product) = Compact::bind(b)?;
+        Ok(Self(Tiled { product, compact: true }))
+    }
+
+    fn scratch<S: Simd>(&self) -> Scratch {
+        self.0.scratch::<S>()
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        // SAFETY: as the caller's.
+        unsafe { self.0.run::<S>(worker) }
     }
 }
 
 impl Kernel for Tiled {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
-        Matmul::bind(b).map(Self)
+        Matmul::bind(b).map(Self::from)
     }
 
     fn scratch<S: Simd>(&self) -> Scratch {
         let staged = if self.must_stage() {
-            self.0.rows * self.staged_stride() * size_of::<bf16>()
+            self.product.rows * self.staged_stride() * size_of::<bf16>()
         } else {
             0
         };
-        let alone = if self.0.rows <= ROWS_TO_STAGE_ALONE { staged } else { 0 };
-        let sums = self.group_panels() * self.sums_bytes();
-        Scratch { private: STEP_BYTES + sums + alone, shared: staged - alone }
+        let alone = if self.product.rows <= ROWS_TO_STAGE_ALONE { staged } else { 0 };
+        let unpacked = if self.compact { self.group_panels() * self.unpacked_bytes() } else { 0 };
+        Scratch { private: self.unpacked_at() + unpacked + alone, shared: staged - alone }
     }
 
     /// The machine must have AMX besides the instructions of `S`.
@@ -57,9 +81,9 @@ impl Kernel for Tiled {
                 let x = self.stage::<S>(worker);
                 self.panels::<S>(worker, x, self.staged_stride());
             } else {
-                self.panels::<S>(worker, self.0.x.row(0), self.0.x.stride());
+                self.panels::<S>(worker, self.product.x.row(0), self.product.x.stride());
             }
-            self.0.end.finish::<S>(worker);
+            self.product.end.finish::<S>(worker);
         }
     }
 }
@@ -67,26 +91,36 @@ impl Kernel for Tiled {
 impl Tiled {
     /// Whether rows of inputs are no whole number of steps.
     fn must_stage(&self) -> bool {
-        !self.0.k.is_multiple_of(STEP)
+        !self.product.k.is_multiple_of(STEP)
     }
 
     /// Elements between staged rows: no multiple of a page.
     fn staged_stride(&self) -> usize {
-        self.0.k.next_multiple_of(STEP) + STEP
+        self.product.k.next_multiple_of(STEP) + STEP
     }
 
     /// Bytes of the sums of all tiles and a panel.
     fn sums_bytes(&self) -> usize {
-        Cut::new(self.0.rows).sum_rows() * WIDTH * size_of::<f32>()
+        Cut::new(self.product.rows).sum_rows() * WIDTH * size_of::<f32>()
     }
 
     /// Panels whose sums are made together.
     fn group_panels(&self) -> usize {
-        if Cut::new(self.0.rows).pairs == 0 {
+        if Cut::new(self.product.rows).pairs == 0 {
             1
         } else {
             (GROUP_SUMS / self.sums_bytes()).clamp(1, 8)
         }
+    }
+
+    /// Where unpacked panels are in private scratch memory.
+    fn unpacked_at(&self) -> usize {
+        STEP_BYTES + self.group_panels() * self.sums_bytes()
+    }
+
+    /// Bytes of an unpacked panel, whole octets.
+    fn unpacked_bytes(&self) -> usize {
+        self.product.k.div_ceil(8) * 4 * GROUP_BYTES
     }
 
     /// Copies the inputs, each row with zeros up to a whole step. Returns the first.
@@ -95,13 +129,14 @@ impl Tiled {
     /// As [`Kernel::run`].
     #[inline(always)]
     unsafe fn stage<S: Simd>(&self, worker: &Worker<'_>) -> *const bf16 {
-        let Matmul { rows, k, ref x, .. } = self.0;
+        let Matmul { rows, k, ref x, .. } = self.product;
         let alone = rows <= ROWS_TO_STAGE_ALONE;
         // SAFETY: scratch memory is as large as `scratch` says.
         unsafe {
             let to: *mut bf16 = if alone {
-                let sums = self.group_panels() * self.sums_bytes();
-                worker.private.add(STEP_BYTES + sums).cast()
+                let unpacked =
+                    if self.compact { self.group_panels() * self.unpacked_bytes() } else { 0 };
+                worker.private.add(self.unpacked_at() + unpacked).cast()
             } else {
                 worker.shared.cast()
             };
@@ -123,19 +158,18 @@ impl Tiled {
     /// As [`Kernel::run`]; each row of `x` is valid for `K` elements, rounded up to a step.
     #[inline(always)]
     unsafe fn panels<S: Simd>(&self, worker: &Worker<'_>, x: *const bf16, x_stride: usize) {
-        let (cut, share) = (Cut::new(self.0.rows), worker.share(self.0.panels));
-        if self.0.rows == 0 || share.is_empty() {
+        let (cut, share) = (Cut::new(self.product.rows), worker.share(self.product.panels));
+        if self.product.rows == 0 || share.is_empty() {
             return;
         }
-        let groups = self.0.k.div_ceil(2);
+        let groups = self.product.k.div_ceil(2);
         let (whole, rest) = (groups / STEP_GROUPS, groups % STEP_GROUPS);
         let block_steps = if cut.pairs == 0 { whole.max(1) } else { BLOCK_STEPS };
         // SAFETY: panels, rows and steps stay inside what was bound; scratch is large enough.
         unsafe {
-            let weights: *const u8 = self.0.weight.row(0).cast();
-            let at = |panel: usize, step: usize| {
-                weights.wrapping_add(panel * groups * GROUP_BYTES + step * STEP_BYTES)
-            };
+            let weights: *const u8 = self.product.weight.row(0).cast();
+            let packed = CompactWeight::new(weights.cast(), self.product.panels, self.product.k);
+            let unpacked = worker.private.add(self.unpacked_at());
             let last_step: *mut u8 = worker.private;
             last_step.write_bytes(0, STEP_BYTES);
             let inputs = Inputs { tiles: Tiles::new(cut.tile_rows), cut, x, x_stride };
@@ -143,6 +177,19 @@ impl Tiled {
             let group = self.group_panels();
             for first in share.clone().step_by(group) {
                 let panels = first..share.end.min(first + group);
+                let (base, panel_bytes) = if self.compact {
+                    (unpacked.cast_const(), self.unpacked_bytes())
+                } else {
+                    (weights.wrapping_add(first * groups * GROUP_BYTES), groups * GROUP_BYTES)
+                };
+                let at = |panel: usize, step: usize| {
+                    base.wrapping_add((panel - first) * panel_bytes + step * STEP_BYTES)
+                };
+                if self.compact {
+                    for panel in panels.clone() {
+                        packed.unpack::<S>(panel, at(panel, 0).cast_mut().cast());
+                    }
+                }
                 let sums = |panel: usize| sums.add((panel - first) * cut.sum_rows() * WIDTH);
                 for step in (0..whole).step_by(block_steps) {
                     let count = block_steps.min(whole - step);
@@ -163,10 +210,10 @@ impl Tiled {
                         last_step.copy_from_nonoverlapping(from, rest * GROUP_BYTES);
                         inputs.multiply(last_step, whole, 1, at(panel + 1, 0), sums(panel));
                     }
-                    for row in 0..self.0.rows {
+                    for row in 0..self.product.rows {
                         let sums = sums(panel).add(cut.sum_row(row) * WIDTH);
                         let rows = ResultRows::From(row, 1);
-                        self.0.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
+                        self.product.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
                     }
                 }
             }

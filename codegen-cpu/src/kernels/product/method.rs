@@ -5,6 +5,7 @@ use super::fold::{E8m0, F32Scale, Fold, Scaled, Whole};
 use super::inner::{Floats, Halves, Inner, Ints, Pairs};
 use super::inputs::Fp8Input;
 use super::source::{Feed, Given, Source};
+use super::store::{AsIs, InCompact, Store};
 use crate::kernels::simd::Simd;
 use half::bf16;
 use std::marker::PhantomData;
@@ -35,6 +36,8 @@ pub(crate) trait Method: Send + Sync + 'static {
     type Source: Source;
     /// Elements of the weight in 32 bits.
     const PER_WORD: usize;
+    /// How panels are stored.
+    type Store: Store;
     /// What becomes of the sums of groups.
     type Fold: Fold;
     /// Whether finished sums are integers.
@@ -65,6 +68,7 @@ pub(crate) struct Coded<C, X>(PhantomData<(C, X)>);
 impl Method for Float<f32> {
     type Source = Given<f32>;
     const PER_WORD: usize = F32::PER_WORD;
+    type Store = AsIs;
     type Fold = Whole;
 
     #[inline(always)]
@@ -77,6 +81,7 @@ impl Method for Float<f32> {
 impl Method for Float<bf16> {
     type Source = Given<bf16>;
     const PER_WORD: usize = Bf16::PER_WORD;
+    type Store = AsIs;
     type Fold = Whole;
 
     #[inline(always)]
@@ -88,12 +93,29 @@ impl Method for Float<bf16> {
     }
 }
 
+/// [`Float`] of bf16 in [`tensor::Compact`].
+pub(crate) struct Compacted;
+
+impl Method for Compacted {
+    type Source = Given<bf16>;
+    const PER_WORD: usize = Bf16::PER_WORD;
+    type Store = InCompact;
+    type Fold = Whole;
+
+    #[inline(always)]
+    unsafe fn choose<S: Simd>(then: impl Chosen<Given<bf16>>) {
+        // SAFETY: as the caller's.
+        unsafe { Float::<bf16>::choose::<S>(then) }
+    }
+}
+
 /// So long a sum of products of bytes still fits 32 bits.
 const LONGEST_EXACT: usize = (1 << 17) - 1;
 
 impl<C: IntCode, I: Feed<i8> + Feed<i16>> Method for Integer<C, I> {
     type Source = I;
     const PER_WORD: usize = 4 * C::FOURS;
+    type Store = AsIs;
     type Fold = Scaled<F32Scale, false>;
     const X_SCALES: XScales = XScales::Last;
     const LONGEST: usize = LONGEST_EXACT;
@@ -108,6 +130,7 @@ impl<C: IntCode, I: Feed<i8> + Feed<i16>> Method for Integer<C, I> {
 impl<I: Feed<i8> + Feed<i16>> Method for Exact<I> {
     type Source = I;
     const PER_WORD: usize = I8::PER_WORD;
+    type Store = AsIs;
     type Fold = Whole;
     const INTEGERS: bool = true;
     const LONGEST: usize = LONGEST_EXACT;
@@ -122,6 +145,7 @@ impl<I: Feed<i8> + Feed<i16>> Method for Exact<I> {
 impl<I: Feed<f32> + Feed<bf16>> Method for Fp8Fp8<I> {
     type Source = I;
     const PER_WORD: usize = Fp8::PER_WORD;
+    type Store = AsIs;
     type Fold = Scaled<F32Scale, true>;
     const X_SCALES: XScales = XScales::Each;
 
@@ -154,6 +178,7 @@ impl Coding for MxFp4 {
 impl<C: Coding> Method for Coded<C, f32> {
     type Source = Given<f32>;
     const PER_WORD: usize = C::PER_WORD;
+    type Store = AsIs;
     type Fold = Scaled<C::Scale, false>;
 
     #[inline(always)]
@@ -166,6 +191,7 @@ impl<C: Coding> Method for Coded<C, f32> {
 impl<C: Coding + PairCode> Method for Coded<C, bf16> {
     type Source = Given<bf16>;
     const PER_WORD: usize = C::PER_WORD;
+    type Store = AsIs;
     type Fold = Scaled<C::Scale, false>;
 
     #[inline(always)]
@@ -181,6 +207,7 @@ pub(crate) struct CodedBytes;
 impl Method for CodedBytes {
     type Source = Given<bf16>;
     const PER_WORD: usize = I8::PER_WORD;
+    type Store = AsIs;
     type Fold = Scaled<F32Scale, false>;
 
     #[inline(always)]

@@ -14,10 +14,12 @@ mod method;
 mod panel;
 mod quantise;
 mod source;
+mod store;
 mod tile;
 
-pub(crate) use codes::{Fp8, I4, I8, MxFp4};
-pub(crate) use method::{Coded, CodedBytes, Exact, Float, Fp8Fp8, Integer};
+pub(crate) use codes::{Bf16, Fp8, I4, I8, MxFp4};
+pub(crate) use inner::{Floats, Inner, Pairs};
+pub(crate) use method::{Coded, CodedBytes, Compacted, Exact, Float, Fp8Fp8, Integer};
 pub(crate) use quantise::{ByRow, ByScale, InFp8};
 
 use super::bind::{Binder, Kernel, Rows, product};
@@ -27,11 +29,11 @@ use super::simd::Simd;
 use super::worker::{Scratch, Worker};
 use company::{Company, Gathering, Lists, Meeting, Seen};
 use fold::{Fold, InputScales, Scale};
-use inner::Inner;
 use inputs::{Inputs, start_row};
 use method::{Chosen, Method, XScales};
 use panel::{EXPANDED_BYTES, Panel, Results, Work};
 use source::{Feed, Size, Source};
+use store::{Store, Weights};
 
 /// The most rows whose sums wait for the next block; more go through the panel again.
 const MOST_ROWS: usize = 512;
@@ -39,10 +41,9 @@ const MOST_ROWS: usize = 512;
 /// `quant_matmul_*`, `static_matmul_*`, `dequant_matmul_*` and `grouped_*`.
 pub(crate) struct Product<M: Method> {
     company: Company,
-    k: usize,
-    /// Panels of a weight, words of a panel and of a group for each output.
+    weights: Weights,
+    /// Panels of a weight, and words of a group for each output.
     panels: usize,
-    words: usize,
     group: usize,
     groups: usize,
     source: M::Source,
@@ -75,7 +76,8 @@ impl<M: Method> Kernel for Product<M> {
             return Err(format!("`x groups` is {each}, expected one for each row or group"));
         }
         let panels = n.div_ceil(WIDTH);
-        let len = product(&[experts, panels, words, WIDTH])?;
+        let weights = Weights { n, k, words };
+        let len = M::Store::len(experts, weights)?;
         // What `scratch` will ask for.
         product(&[inputs.max(outputs), k.next_multiple_of(8) + 2 * WIDTH, 8])?;
 
@@ -95,9 +97,8 @@ impl<M: Method> Kernel for Product<M> {
         let group = if groups == 1 { words } else { group / M::PER_WORD };
         Ok(Self {
             company,
-            k,
+            weights,
             panels,
-            words,
             group,
             groups,
             source,
@@ -145,7 +146,7 @@ impl<M: Method> Product<M> {
     /// Elements between staged rows: no multiple of a page, so that rows do not share cache sets.
     #[inline(always)]
     fn staged_stride(&self) -> usize {
-        self.k.next_multiple_of(WIDTH) + WIDTH
+        self.weights.k.next_multiple_of(WIDTH) + WIDTH
     }
 
     /// Bytes of a staged row of the longest elements, of where its sums begin, and of its scales.
@@ -183,7 +184,7 @@ impl<M: Method> Product<M> {
         M::Source: Feed<P::X>,
     {
         let (rows, alone) = (self.company.inputs, self.stages_alone());
-        let fits = !P::CROSSED && self.k.is_multiple_of(P::GROUP);
+        let fits = !P::CROSSED && self.weights.k.is_multiple_of(P::GROUP);
         let given = self.source.given().filter(|_| fits);
         let group = self.group * P::GROUP;
         // SAFETY: scratch memory is as large as `scratch` says.
@@ -202,10 +203,10 @@ impl<M: Method> Product<M> {
             for row in if alone { 0..rows } else { worker.share(rows) } {
                 let x = x.add(row * stride);
                 if given.is_none() {
-                    self.source.stage::<S, P>(row, self.k, x, made.add(row * self.each));
+                    self.source.stage::<S, P>(row, self.weights.k, x, made.add(row * self.each));
                 }
                 if P::OFFSET != 0 {
-                    start_row::<P>(x, self.k, group, starts.add(row * self.groups));
+                    start_row::<P>(x, self.weights.k, group, starts.add(row * self.groups));
                 }
             }
             if !alone {
@@ -228,7 +229,7 @@ impl<M: Method> Product<M> {
             let lists = Lists { sources: lists, results: lists.add(self.company.outputs) };
             let work = Work {
                 inputs,
-                words: self.words,
+                words: self.weights.words,
                 group: self.group,
                 expanded: worker.private.cast(),
                 sums: sums.cast(),
@@ -242,13 +243,13 @@ impl<M: Method> Product<M> {
                 let sources = std::slice::from_raw_parts(lists.sources, rows);
                 let results = std::slice::from_raw_parts(lists.results, rows);
                 for panel in panels {
-                    let panel_of_all = expert * self.panels + panel;
-                    let (weights, fold) = self.weights(panel_of_all, inputs.scales);
+                    let weight = M::Store::panel(self.weight.row(0), self.weights, (expert, panel));
+                    let fold = self.fold(expert * self.panels + panel, inputs.scales);
                     for first in (0..rows).step_by(MOST_ROWS) {
                         let part = first..rows.min(first + MOST_ROWS);
-                        S::enter(Panel::<P, M::Fold> {
+                        S::enter(Panel::<P, M::Fold, _> {
                             work: &work,
-                            weights,
+                            weight: &weight,
                             fold,
                             rows: &sources[part.clone()],
                             results: Results {
@@ -265,20 +266,19 @@ impl<M: Method> Product<M> {
         }
     }
 
-    /// The weights of a panel, counted through all experts, and what to do with its groups.
+    /// What to do with the groups of a panel, counted through all experts.
     ///
     /// # Safety
     /// The panel exists.
     #[inline(always)]
-    unsafe fn weights(&self, panel: usize, inputs: InputScales) -> (*const u32, M::Fold) {
+    unsafe fn fold(&self, panel: usize, inputs: InputScales) -> M::Fold {
         // SAFETY: inside what was bound.
         unsafe {
             let scales = self.scales.map_or(std::ptr::null(), |scales| {
                 let words = <M::Fold as Fold>::Scale::words(self.groups);
                 scales.row(0).add(panel * words * WIDTH).cast_const()
             });
-            let weights = self.weight.row(0).add(panel * self.words * WIDTH);
-            (weights, M::Fold::new(scales, inputs))
+            M::Fold::new(scales, inputs)
         }
     }
 

@@ -3,16 +3,16 @@
 use super::fold::Fold;
 use super::inner::Inner;
 use super::inputs::Inputs;
+use super::store::Stored;
 use super::tile::{Expand, Stretch};
 use crate::kernels::epilogue::{End, PanelSums, ResultRows};
-use crate::kernels::matmul::{Ahead, FAR_WORDS, WIDTH, block_words, tile_rows};
+use crate::kernels::matmul::{Ahead, FAR_WORDS, OCTET_PAIRS, WIDTH, block_words, tile_rows};
 use crate::kernels::simd::{Simd, Vectorised};
 use std::marker::PhantomData;
 
-/// Bytes of a block that was expanded; one may be a group of up to twice as many words.
-pub(super) const EXPANDED_BYTES: usize = 2 * FAR_WORDS * WIDTH * size_of::<u32>();
-/// Cache lines of a word of all outputs of a panel.
-const WORD_LINES: usize = WIDTH * size_of::<u32>() / 64;
+/// Bytes of a block that was expanded; one may be a group of up to twice as many words. Behind it what unpacking
+/// makes too much.
+pub(super) const EXPANDED_BYTES: usize = (2 * FAR_WORDS + OCTET_PAIRS) * WIDTH * size_of::<u32>();
 /// How many words ahead of its use a panel that is read once is asked for.
 const WORDS_AHEAD: usize = 16;
 
@@ -32,9 +32,9 @@ pub(super) struct Work<'a, X> {
 
 /// A panel and the rows of inputs that meet it; makes their sums and hands these to the end. A
 /// function of its own for each inner product, whatever becomes of the sums.
-pub(super) struct Panel<'a, P: Inner, F> {
+pub(super) struct Panel<'a, P: Inner, F, W> {
     pub(super) work: &'a Work<'a, P::X>,
-    pub(super) weights: *const u32,
+    pub(super) weight: &'a W,
     pub(super) fold: F,
     pub(super) rows: &'a [u32],
     pub(super) results: Results<'a>,
@@ -65,18 +65,18 @@ impl Results<'_> {
     }
 }
 
-impl<P: Inner, F: Fold> Vectorised for Panel<'_, P, F> {
+impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
     type Output = ();
 
     /// The panel has as many words and groups as `work` says; the rows exist.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self { work, weights, fold, rows, results } = self;
+        let Self { work, weight, fold, rows, results } = self;
         let &Work { inputs, words, group, expanded, sums, partial } = work;
         let tiles = rows.len().div_ceil(P::most_rows::<S>());
         // SAFETY: words and rows stay inside what the caller vouches for.
         unsafe {
-            if tiles == 1 {
+            if let Some(weights) = weight.words().filter(|_| tiles == 1) {
                 let next = weights.wrapping_add(WORDS_AHEAD * WIDTH);
                 let stretch = Stretch::<P, F> {
                     weights,
@@ -94,18 +94,28 @@ impl<P: Inner, F: Fold> Vectorised for Panel<'_, P, F> {
                 stretch.multiply::<S>(rows);
                 return results.store::<S>(0, rows, sums);
             }
+            let x = rows.iter().map(|&row| inputs.row(row as usize));
+            if tiles == 1 && weight.multiply::<S, P>(words, x, sums) {
+                return results.store::<S>(0, rows, sums);
+            }
             let expands = P::EXPANSION > 0 && tiles >= P::EXPANDED_FROM;
             let expansion = if expands { P::EXPANSION } else { 1 };
-            let block = block_words::<S>(words * expansion, tiles) / expansion;
+            let block = block_words::<S>(words * expansion, tiles.max(2)) / expansion;
             let block = whole_groups(group, block);
             for first in (0..words).step_by(block) {
                 let count = block.min(words - first);
-                let from = weights.add(first * WIDTH);
+                // Where it ends as what it is expanded to.
+                let unpacked = expanded.add((expansion - 1) * count * WIDTH);
+                let from = weight.words().map_or(unpacked.cast_const(), |w| w.add(first * WIDTH));
+                if weight.words().is_none() {
+                    weight.unpack::<S>(first, count, unpacked);
+                }
                 let block = Block {
                     weights: if expands { expanded } else { from },
                     first,
                     count,
-                    next: from.wrapping_add(count * WIDTH),
+                    next: weight.at(first + count),
+                    lines: W::WORD_LINES,
                     fold,
                     results: (first + count == words).then_some(results),
                 };
@@ -126,8 +136,9 @@ struct Block<'a, F> {
     weights: *const u32,
     first: usize,
     count: usize,
-    /// Words after these, to ask for meanwhile.
+    /// Words after these, to ask for meanwhile, and cache lines of each.
     next: *const u32,
+    lines: usize,
     fold: F,
     /// What becomes of the sums after this block.
     results: Option<Results<'a>>,
@@ -150,7 +161,7 @@ impl<F: Fold> Block<'_, F> {
         let steps = self.count * expansion;
         for tile in 0..tiles {
             let (row, count) = tile_rows(rows.len(), tiles, tile);
-            let lines = WORD_LINES.div_ceil(expansion);
+            let lines = self.lines.div_ceil(expansion);
             // Sums that are not kept for another block stay in the nearest cache.
             let is_only = self.first == 0 && self.results.is_some();
             let at = if is_only { 0 } else { row * WIDTH };
@@ -198,7 +209,9 @@ mod tests {
         for expansion in [1, 2, 4, 8] {
             for group in 1..=1200 {
                 let words = whole_groups(group, FAR_WORDS / expansion);
-                assert!(words > 0 && words * expansion * WIDTH * 4 <= EXPANDED_BYTES);
+                assert!(
+                    words > 0 && (words * expansion + OCTET_PAIRS) * WIDTH * 4 <= EXPANDED_BYTES
+                );
                 assert!(words.is_multiple_of(group) || group > 2 * FAR_WORDS / expansion);
             }
         }

@@ -10,7 +10,7 @@ use crate::kernels::elementwise::{
 use crate::kernels::l2_norm::L2Norm;
 use crate::kernels::norm::{AddRmsNorm, RmsNorm};
 use crate::kernels::rope::{RopeTable, Rotary};
-use crate::kernels::rows::{Copy, Embed, GatherRows, Nd, Paneled, StoreRows};
+use crate::kernels::rows::{Compacted, Copy, Embed, GatherRows, Nd, Paneled, StoreRows};
 use crate::kernels::{argmax, kv::KvWrite, top_k};
 use half::bf16;
 
@@ -23,6 +23,8 @@ pub(super) const KERNELS: Table = &[
     ("embed_panels_f32_bf16", choose::<Embed<Paneled, f32, bf16>>),
     ("embed_panels_bf16_f32", choose::<Embed<Paneled, bf16, f32>>),
     ("embed_panels_bf16_bf16", choose::<Embed<Paneled, bf16, bf16>>),
+    ("embed_compact_bf16_f32", choose::<Embed<Compacted, bf16, f32>>),
+    ("embed_compact_bf16_bf16", choose::<Embed<Compacted, bf16, bf16>>),
     ("gather_rows_f32", choose::<GatherRows<f32>>),
     ("gather_rows_bf16", choose::<GatherRows<bf16>>),
     ("store_rows_f32", choose::<StoreRows<f32>>),

@@ -6,12 +6,12 @@ use super::compiled;
 use super::{Table, choose};
 use crate::device::InstructionSet;
 use crate::kernels::bind::{Binder, Run};
-use crate::kernels::matmul::Matmul;
+use crate::kernels::matmul::{Compact, Matmul};
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::matmul::Tiled;
+use crate::kernels::matmul::{Tiled, TiledCompact};
 use crate::kernels::product::{
-    ByRow, ByScale, Coded, CodedBytes, Exact, Float, Fp8, Fp8Fp8, I4, I8, InFp8, Integer, MxFp4,
-    Product,
+    ByRow, ByScale, Coded, CodedBytes, Compacted, Exact, Float, Fp8, Fp8Fp8, I4, I8, InFp8,
+    Integer, MxFp4, Product,
 };
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::Avx512;
@@ -26,11 +26,22 @@ fn bf16_matmul(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, 
     choose::<Matmul<bf16>>(set, b)
 }
 
+/// As [`bf16_matmul`], with compact weights.
+fn compact_matmul(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
+    #[cfg(target_arch = "x86_64")]
+    if set == InstructionSet::Avx512Amx {
+        return compiled::<TiledCompact, Avx512>(b);
+    }
+    choose::<Compact>(set, b)
+}
+
 pub(super) const KERNELS: Table = &[
     ("matmul_f32_f32", choose::<Matmul<f32>>),
     ("matmul_f32_bf16", choose::<Matmul<f32>>),
     ("matmul_bf16_f32", bf16_matmul),
     ("matmul_bf16_bf16", bf16_matmul),
+    ("matmul_compact_f32", compact_matmul),
+    ("matmul_compact_bf16", compact_matmul),
     ("quant_matmul_i8_f32", choose::<Product<Integer<I8>>>),
     ("quant_matmul_i8_bf16", choose::<Product<Integer<I8>>>),
     ("quant_matmul_i4_f32", choose::<Product<Integer<I4>>>),
@@ -75,6 +86,8 @@ pub(super) const KERNELS: Table = &[
     ("grouped_matmul_f32_bf16", choose::<Product<Float<f32>>>),
     ("grouped_matmul_bf16_f32", choose::<Product<Float<bf16>>>),
     ("grouped_matmul_bf16_bf16", choose::<Product<Float<bf16>>>),
+    ("grouped_matmul_compact_f32", choose::<Product<Compacted>>),
+    ("grouped_matmul_compact_bf16", choose::<Product<Compacted>>),
     ("grouped_quant_matmul_i8_f32", choose::<Product<Integer<I8>>>),
     ("grouped_quant_matmul_i8_bf16", choose::<Product<Integer<I8>>>),
     ("grouped_quant_matmul_i4_f32", choose::<Product<Integer<I4>>>),

@@ -181,6 +181,9 @@ impl Simd for Avx2 {
         fn xor_bits(a: Bits, b: Bits) -> Bits {
             Bits(_mm256_xor_si256(a.0, b.0), _mm256_xor_si256(a.1, b.1))
         }
+        fn add_bits(a: Bits, b: Bits) -> Bits {
+            Bits(_mm256_add_epi32(a.0, b.0), _mm256_add_epi32(a.1, b.1))
+        }
         fn max_bits(a: Bits, b: Bits) -> Bits {
             Bits(_mm256_max_epi32(a.0, b.0), _mm256_max_epi32(a.1, b.1))
         }

@@ -115,6 +115,7 @@ macro_rules! avx512 {
             fn and_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
             fn or_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
             fn xor_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
+            fn add_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
             fn max_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi32(a, b) }
             fn shr_by(v: __m512i, n: u32) -> __m512i {
                 _mm512_srl_epi32(v, _mm_cvtsi32_si128(n as i32))

@@ -151,6 +151,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn and_bits(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn or_bits(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn xor_bits(a: Self::I, b: Self::I) -> Self::I;
+    /// Sums of 32 bits, which wrap.
+    unsafe fn add_bits(a: Self::I, b: Self::I) -> Self::I;
     /// The larger of each two lanes, as signed integers.
     unsafe fn max_bits(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn shl<const N: u32>(v: Self::I) -> Self::I;

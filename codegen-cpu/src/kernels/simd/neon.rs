@@ -304,6 +304,9 @@ impl<const DOTS: u8> Simd for Neon<DOTS> {
         fn xor_bits(a: Bits, b: Bits) -> Bits {
             Bits(quad!(i => veorq_u32(a.0[i], b.0[i])))
         }
+        fn add_bits(a: Bits, b: Bits) -> Bits {
+            Bits(quad!(i => vaddq_u32(a.0[i], b.0[i])))
+        }
         fn max_bits(a: Bits, b: Bits) -> Bits {
             Bits(quad!(i => Part::max_signed(a.0[i], b.0[i])))
         }

@@ -158,9 +158,21 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn prefetch(_: *const u8) {}
+    unsafe fn prefetch(_p: *const u8) {
+        // SAFETY: part of the baseline; a prefetch may name any address.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(_p.cast())
+        }
+    }
     #[inline(always)]
-    unsafe fn prefetch_far(_: *const u8) {}
+    unsafe fn prefetch_far(_p: *const u8) {
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(_p.cast())
+        }
+    }
 
     #[inline(always)]
     unsafe fn load_bits(p: *const u32) -> Self::I {
@@ -192,6 +204,11 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn xor_bits(a: Self::I, b: Self::I) -> Self::I {
         words(|i| a[i] ^ b[i])
+    }
+
+    #[inline(always)]
+    unsafe fn add_bits(a: Self::I, b: Self::I) -> Self::I {
+        words(|i| a[i].wrapping_add(b[i]))
     }
 
     #[inline(always)]

@@ -14,6 +14,7 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
             let layout = match table.ty.layout {
                 Layout::Nd => "nd",
                 Layout::Panels => "panels",
+                Layout::Compact => "compact",
                 Layout::Nz => return None,
             };
             let (w, o) = (float(table)?, float(out)?);

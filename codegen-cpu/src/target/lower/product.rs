@@ -17,10 +17,9 @@ pub(super) fn call(op: &Op, operands: &[&Operand], out: &Operand) -> Option<(Str
     let call = Call::new(operands.len(), 1);
     Some(match (op, operands) {
         (Op::Matmul { .. }, [x, weight]) => {
-            let (n, k) = panels(weight, 2)?;
+            let (stored, n, k) = floats(weight, 2)?;
             (x.ty.dtype == weight.ty.dtype && x.ty.rank() == 2).then_some(())?;
-            let name = format!("matmul_{}", float(weight)?);
-            (name, call.ints(&[x.dim(0), n, k, stride(x), stride(out)]))
+            (format!("matmul_{stored}"), call.ints(&[x.dim(0), n, k, stride(x), stride(out)]))
         }
         (Op::QuantMatmul { group, .. }, [x, x_scale, weight, weight_scale]) => {
             let (n, k) = panels(weight, 2)?;
@@ -44,10 +43,10 @@ pub(super) fn call(op: &Op, operands: &[&Operand], out: &Operand) -> Option<(Str
         }
         (Op::GroupedMatmul { .. }, [x, order, _, weight]) => {
             let ([t, k, own], strides) = pairs(x, order, out)?;
-            let (n, inputs) = panels(weight, 3)?;
+            let (stored, n, inputs) = floats(weight, 3)?;
             (x.ty.dtype == weight.ty.dtype).then_some(())?;
             let call = call.ints(&[t, k, own, weight.dim(0), n, inputs]).ints(&strides);
-            (format!("grouped_matmul_{}", float(weight)?), call)
+            (format!("grouped_matmul_{stored}"), call)
         }
         (Op::GroupedQuantMatmul { group, .. }, [x, x_scale, order, _, weight, weight_scale]) => {
             let ([t, k, own], strides) = pairs(x, order, out)?;
@@ -111,6 +110,16 @@ pub(super) fn quantising_call(
         }
         _ => return None,
     })
+}
+
+/// How a weight of floats is stored, and its outputs and inputs.
+fn floats(weight: &Operand, rank: usize) -> Option<(&'static str, u64, u64)> {
+    let compact = weight.ty.layout == Layout::Compact && weight.ty.rank() == rank;
+    if compact {
+        return Some(("compact", weight.dim(rank - 2), weight.dim(rank - 1)));
+    }
+    let (n, k) = panels(weight, rank)?;
+    Some((float(weight)?, n, k))
 }
 
 /// Outputs and inputs of a packed weight.

@@ -19,6 +19,8 @@ pub(super) const KERNELS: &[&str] = &[
     "copy_bf16",
     "copy_f32",
     "delta_gate",
+    "embed_compact_bf16_bf16",
+    "embed_compact_bf16_f32",
     "embed_nd_bf16_bf16",
     "embed_nd_bf16_f32",
     "embed_nd_f32_bf16",

@@ -153,6 +153,11 @@ pub(super) fn sample(kernel: &str, rows: usize) -> Sample {
             &[rows, 9, N, STRIDE],
             &[],
         ),
+        "embed_compact" => {
+            let len = tensor::Compact::new(9, N as u64).bytes() as usize / 2;
+            let buffers = vec![indices(rows, 9), floats(from, 1, len), floats(out, 2, x)];
+            call(buffers, &[rows, 9, N, STRIDE], &[])
+        }
         "embed_panels" => {
             let dtype = if from == "f32" { DType::F32 } else { DType::BF16 };
             let len = Panels::new(9, N as u64, dtype).padded_len() as usize;

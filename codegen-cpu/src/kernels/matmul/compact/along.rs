@@ -1,0 +1,223 @@
+//! Rows that meet a block of pairs while the block after it is unpacked.
+//!
+//! Unpacking is shifts, permutations and logic, which have other units of the processor than products.
+
+use super::super::{NEAR_WORDS, Product, WIDENED_BYTES, WIDTH, block_words, tile_rows};
+use super::octets::{Unpack, unpack_vector};
+use super::weight::{CompactWeight, Panel};
+use super::{Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES};
+use crate::kernels::bind::Kernel;
+use crate::kernels::epilogue::{PanelSums, ResultRows};
+use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::worker::Worker;
+
+/// Vectors of a panel.
+const VECTORS: usize = WIDTH / LANES;
+const LINE_BYTES: usize = 64;
+/// How far ahead of its unpacking a panel is asked for.
+const AHEAD_BYTES: usize = 16 * OCTET_WORDS * size_of::<u32>();
+
+impl Compact {
+    /// Multiplies and stores this thread's panels for two or more tiles of rows.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`]; each row of `x` is valid for `K` elements,
+    /// rounded up to a pair.
+    #[inline(always)]
+    pub(super) unsafe fn along<S: Simd, P: Product>(
+        &self,
+        worker: &Worker<'_>,
+        x: *const P::X,
+        stride: usize,
+    ) {
+        let product = &self.0;
+        let (groups, tiles) = (product.k.div_ceil(2), product.rows.div_ceil(S::MAX_ROWS));
+        let block_groups = match tiles {
+            0..=8 => NEAR_WORDS,
+            _ => block_words::<S>(groups, tiles),
+        };
+        let share = worker.share(product.panels);
+        if share.is_empty() {
+            return;
+        }
+        // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
+        unsafe {
+            let weight = product.weight.row(0).cast_const().cast();
+            let weight = CompactWeight::new(weight, product.panels, product.k);
+            let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
+            let pairs = worker.private.add(product.scratch::<S>().private);
+            let (mut block, mut other): (*mut u32, *mut u32) =
+                (pairs.cast(), pairs.add(PAIRS_BYTES).cast());
+            let mut coded = weight.panel(share.start);
+            let mut count = block_groups.min(groups);
+            let mut escape = coded.unpack_pairs::<S>((0, count), 0, block, 0);
+            for panel in share.clone() {
+                let following =
+                    if panel + 1 < share.end { weight.panel(panel + 1) } else { Panel::NONE };
+                for first in (0..groups).step_by(block_groups) {
+                    let weights = match coded.plain {
+                        true => coded.octets.wrapping_add(first * WIDTH),
+                        false => block,
+                    };
+                    let after = first + count;
+                    let (upcoming, at) =
+                        if after < groups { (&coded, after) } else { (&following, 0) };
+                    if at == 0 {
+                        escape = 0;
+                    }
+                    let next_count = block_groups.min(groups - at);
+                    let unpack = upcoming.octets_of((at, next_count), other);
+                    for tile in 0..tiles {
+                        let (row, rows) = tile_rows(product.rows, tiles, tile);
+                        let (vector, vectors) = tile_rows(VECTORS, tiles, tile);
+                        let is_only = groups <= block_groups;
+                        let sums = sums.add(if is_only { 0 } else { row * WIDTH });
+                        let octets = if vectors == 0 { 0 } else { unpack.octets };
+                        let (from, to) = (unpack.from, unpack.to);
+                        let meeting = Meeting::<P> {
+                            weights,
+                            x: x.add(first * 2 + row * stride),
+                            stride,
+                            groups: count,
+                            sums,
+                            fresh: first == 0,
+                            unpack: Unpack {
+                                from: from.wrapping_add(vector * LANES),
+                                to: to.wrapping_add(vector * LANES),
+                                octets,
+                                ..unpack
+                            },
+                            vectors,
+                        };
+                        meeting.multiply::<S>(rows);
+                        if after == groups {
+                            let rows = ResultRows::From(row, rows);
+                            let sums = PanelSums { panel, sums, rows, factors: None };
+                            product.end.store::<S>(sums);
+                        }
+                    }
+                    let done = count.div_ceil(OCTET_PAIRS);
+                    escape = upcoming.unpack_pairs::<S>((at, next_count), done, other, escape);
+                    (block, other) = (other, block);
+                    count = next_count;
+                }
+                coded = following;
+            }
+        }
+    }
+}
+
+/// A block of pairs, the inputs that meet it and what is unpacked meanwhile.
+pub(super) struct Meeting<P: Product> {
+    /// Pairs `[groups][64]`.
+    pub(super) weights: *const u32,
+    /// The first input of the first row.
+    pub(super) x: *const P::X,
+    /// Inputs between rows.
+    pub(super) stride: usize,
+    pub(super) groups: usize,
+    /// Sums `[rows][64]`.
+    pub(super) sums: *mut f32,
+    /// Whether the sums begin at zero rather than at what is there.
+    pub(super) fresh: bool,
+    /// Octets to unpack, from the first vector of this tile on.
+    pub(super) unpack: Unpack,
+    /// How many vectors of each.
+    pub(super) vectors: usize,
+}
+
+impl<P: Product> Meeting<P> {
+    /// Adds the products of `rows` rows, at most 6.
+    ///
+    /// # Safety
+    /// As [`Simd`]; the pointers are valid for the sizes that the fields name.
+    #[inline(always)]
+    pub(super) unsafe fn multiply<S: Simd>(&self, rows: usize) {
+        // SAFETY: as the caller's.
+        unsafe {
+            match rows {
+                1 => S::enter(Tile::<P, 1>(self)),
+                2 => S::enter(Tile::<P, 2>(self)),
+                3 => S::enter(Tile::<P, 3>(self)),
+                4 => S::enter(Tile::<P, 4>(self)),
+                5 => S::enter(Tile::<P, 5>(self)),
+                6 => S::enter(Tile::<P, 6>(self)),
+                _ => unreachable!("tiles have 1 to 6 rows"),
+            }
+        }
+    }
+}
+
+/// `R` rows by a panel.
+struct Tile<'a, P: Product, const R: usize>(&'a Meeting<P>);
+
+impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let &Meeting { weights, x, stride, groups, sums, fresh, unpack, vectors } = self.0;
+        let Unpack { mut from, mut to, mut octets, lowest } = unpack;
+        // SAFETY: as for `Meeting::multiply`; a prefetch may name any address.
+        unsafe {
+            let mut acc = [[S::splat(0.0); VECTORS]; R];
+            if !fresh {
+                for (r, row) in acc.iter_mut().enumerate() {
+                    for (v, a) in row.iter_mut().enumerate() {
+                        *a = S::load(sums.add(r * WIDTH + v * LANES));
+                    }
+                }
+            }
+            let (mut w, mut x) = (weights, x);
+            let line_groups = const { LINE_BYTES / (P::GROUP * size_of::<P::X>()) };
+            for first in (0..groups).step_by(OCTET_PAIRS) {
+                if first % line_groups == 0 {
+                    for r in 0..R {
+                        S::prefetch(x.wrapping_add((R + r) * stride).cast());
+                    }
+                }
+                if octets > 0 {
+                    unpack_vector::<S>(from, to, lowest);
+                    ask::<S>(from);
+                    if vectors > 1 {
+                        unpack_vector::<S>(from.add(LANES), to.add(LANES), lowest);
+                        ask::<S>(from.wrapping_add(LANES));
+                    }
+                    from = from.wrapping_add(OCTET_WORDS);
+                    to = to.wrapping_add(OCTET_PAIRS * WIDTH);
+                    octets -= 1;
+                }
+                if groups - first >= OCTET_PAIRS {
+                    for _ in 0..OCTET_PAIRS {
+                        P::step::<S, R, VECTORS>(w, x, stride, &mut acc);
+                        w = w.wrapping_add(WIDTH);
+                        x = x.wrapping_add(P::GROUP);
+                    }
+                } else {
+                    for _ in first..groups {
+                        P::step::<S, R, VECTORS>(w, x, stride, &mut acc);
+                        w = w.wrapping_add(WIDTH);
+                        x = x.wrapping_add(P::GROUP);
+                    }
+                }
+            }
+            for (r, row) in acc.iter().enumerate() {
+                for (v, a) in row.iter().enumerate() {
+                    S::store(sums.add(r * WIDTH + v * LANES), *a);
+                }
+            }
+        }
+    }
+}
+
+/// Asks for a vector of the three words of an octet further on.
+#[inline(always)]
+unsafe fn ask<S: Simd>(from: *const u32) {
+    let ahead = from.wrapping_byte_add(AHEAD_BYTES);
+    // SAFETY: a prefetch may name any address.
+    unsafe {
+        S::prefetch_far(ahead.cast());
+        S::prefetch_far(ahead.wrapping_add(WIDTH).cast());
+        S::prefetch_far(ahead.wrapping_add(2 * WIDTH).cast());
+    }
+}

@@ -1,0 +1,120 @@
+//! Octets of a panel as pairs of bf16.
+
+use super::super::WIDTH;
+use super::{OCTET_PAIRS, OCTET_WORDS};
+use crate::kernels::simd::{LANES, Simd, Vectorised};
+
+/// Octets as pairs of bf16, `[4 octets][64]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Unpack {
+    pub(crate) from: *const u32,
+    pub(super) to: *mut u32,
+    pub(super) octets: usize,
+    /// As [`Panel::lowest`](super::weight::Panel::lowest).
+    pub(super) lowest: u32,
+}
+
+impl Vectorised for Unpack {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { from, to, octets, lowest } = self;
+        for octet in 0..octets {
+            // SAFETY: both are valid for as many octets, by the caller's promise.
+            unsafe {
+                let to = to.add(octet * OCTET_PAIRS * WIDTH);
+                unpack::<S>(from.add(octet * OCTET_WORDS), to, lowest);
+            }
+        }
+    }
+}
+
+/// An octet as pairs of bf16, `[4][64]`.
+///
+/// # Safety
+/// As [`Simd`]; both are valid for one.
+#[inline(always)]
+pub(super) unsafe fn unpack<S: Simd>(octet: *const u32, to: *mut u32, lowest: u32) {
+    for v in (0..WIDTH).step_by(LANES) {
+        // SAFETY: as the caller's.
+        unsafe { unpack_vector::<S>(octet.add(v), to.add(v), lowest) }
+    }
+}
+
+/// 16 outputs of an octet as pairs of bf16, in their places of `[4][64]`.
+///
+/// # Safety
+/// As [`unpack`].
+#[inline(always)]
+pub(super) unsafe fn unpack_vector<S: Simd>(octet: *const u32, to: *mut u32, lowest: u32) {
+    // SAFETY: as the caller's.
+    unsafe {
+        let [a, b, c, d] = octet_pairs::<S>(octet, lowest);
+        S::store_bits(to, a);
+        S::store_bits(to.add(WIDTH), b);
+        S::store_bits(to.add(2 * WIDTH), c);
+        S::store_bits(to.add(3 * WIDTH), d);
+    }
+}
+
+/// The four pairs of 16 outputs of an octet that was unpacked.
+///
+/// # Safety
+/// As [`Simd`]; `pairs` is valid for four rows of as many outputs.
+#[inline(always)]
+pub(super) unsafe fn loaded<S: Simd>(pairs: *const u32) -> [S::I; OCTET_PAIRS] {
+    // SAFETY: as the caller's.
+    unsafe {
+        [
+            S::load_bits(pairs),
+            S::load_bits(pairs.add(WIDTH)),
+            S::load_bits(pairs.add(2 * WIDTH)),
+            S::load_bits(pairs.add(3 * WIDTH)),
+        ]
+    }
+}
+
+/// The four pairs of 16 outputs of an octet.
+///
+/// # Safety
+/// As [`Simd`]; `octet` is valid for its three words of as many outputs.
+#[inline(always)]
+pub(super) unsafe fn octet_pairs<S: Simd>(octet: *const u32, lowest: u32) -> [S::I; OCTET_PAIRS] {
+    // SAFETY: as the caller's.
+    unsafe {
+        let (first, second) = (S::load_bits(octet), S::load_bits(octet.add(WIDTH)));
+        let nibbles = S::load_bits(octet.add(2 * WIDTH));
+        [
+            pair::<S>(first, S::shl::<7>(nibbles), lowest),
+            pair::<S>(rotated::<S>(first), S::shl::<3>(nibbles), lowest),
+            pair::<S>(second, S::shr::<1>(nibbles), lowest),
+            pair::<S>(rotated::<S>(second), S::shr::<5>(nibbles), lowest),
+        ]
+    }
+}
+
+/// Every word by a byte to the left.
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+unsafe fn rotated<S: Simd>(words: S::I) -> S::I {
+    // SAFETY: as the caller's.
+    unsafe { S::or_bits(S::shl::<8>(words), S::shr::<24>(words)) }
+}
+
+/// Pairs of bf16 with the signs and mantissas of `words`, and exponents that are as far above `lowest` as bits 7
+/// to 10 of the halves of `nibbles` say.
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+unsafe fn pair<S: Simd>(words: S::I, nibbles: S::I, lowest: u32) -> S::I {
+    // SAFETY: as the caller's.
+    unsafe {
+        let others = S::and_bits(words, S::splat_bits(0x807f_807f));
+        let exponents = S::and_bits(nibbles, S::splat_bits(0x0780_0780));
+        S::add_bits(S::or_bits(others, exponents), S::splat_bits(lowest))
+    }
+}

@@ -1,0 +1,210 @@
+//! Where panels of a compact weight are, and what escaped from them.
+
+use super::super::WIDTH;
+use super::octets::Unpack;
+use super::{OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
+use crate::kernels::simd::{LANES, Simd};
+use half::bf16;
+use tensor::Entry;
+
+/// A compact weight in memory.
+pub(crate) struct CompactWeight {
+    base: *const u32,
+    table: *const Entry,
+    k: usize,
+    layout: tensor::Compact,
+}
+
+/// A panel of a compact weight.
+pub(crate) struct Panel {
+    /// Its octets, or its pairs where it is plain.
+    pub(super) octets: *const u32,
+    pub(super) plain: bool,
+    /// `output | input << 6` and the bits as `f32`.
+    pub(super) escapes: &'static [[u8; 8]],
+    /// The exponent that a nibble of 0 stands for in the bits of a pair of bf16.
+    pub(super) lowest: u32,
+}
+
+impl Panel {
+    /// Cache lines of a pair of all outputs.
+    pub(crate) const PAIR_LINES: usize = PAIR_LINES;
+
+    /// Its pairs, where it is plain.
+    #[inline(always)]
+    pub(crate) fn pairs(&self) -> Option<*const u32> {
+        self.plain.then_some(self.octets)
+    }
+
+    /// No panel: nothing to unpack.
+    pub(super) const NONE: Self =
+        Self { octets: std::ptr::null(), plain: true, escapes: &[], lowest: 0 };
+
+    /// The octets of `count` pairs from `first` on, a multiple of those of an octet; none of a plain panel.
+    #[inline(always)]
+    pub(crate) fn octets_of(&self, (first, count): (usize, usize), to: *mut u32) -> Unpack {
+        let from = self.octets.wrapping_add(first / OCTET_PAIRS * OCTET_WORDS);
+        let octets = if self.plain { 0 } else { count.div_ceil(OCTET_PAIRS) };
+        Unpack { from, to, octets, lowest: self.lowest }
+    }
+
+    /// Unpacks those octets but for the first `done`, and writes the escapes from `escape` on that are among
+    /// them. Returns the next one.
+    ///
+    /// # Safety
+    /// As [`Simd`]; `to` is valid for as many octets of pairs.
+    #[inline(always)]
+    pub(crate) unsafe fn unpack_pairs<S: Simd>(
+        &self,
+        (first, count): (usize, usize),
+        done: usize,
+        to: *mut u32,
+        escape: usize,
+    ) -> usize {
+        let all = self.octets_of((first, count), to);
+        let done = done.min(all.octets);
+        let rest = Unpack {
+            from: all.from.wrapping_add(done * OCTET_WORDS),
+            to: all.to.wrapping_add(done * OCTET_PAIRS * WIDTH),
+            octets: all.octets - done,
+            ..all
+        };
+        // SAFETY: as the caller's.
+        unsafe {
+            S::enter(rest);
+            patch(self.escapes, escape, (first, count), to)
+        }
+    }
+}
+
+impl CompactWeight {
+    /// The weight at `base` with so many panels of `k` inputs.
+    #[inline(always)]
+    pub(crate) fn new(base: *const u32, panels: usize, k: usize) -> Self {
+        let layout = tensor::Compact::new((panels * WIDTH) as u64, k as u64);
+        let table = base.cast::<u8>().wrapping_add(layout.table() as usize).cast();
+        Self { base, table, k, layout }
+    }
+
+    /// A panel. Whatever the table says, it stays inside the weight.
+    ///
+    /// # Safety
+    /// The weight is as long as [`tensor::Compact::bytes`] says and outlives what is returned.
+    #[inline(always)]
+    pub(crate) unsafe fn panel(&self, panel: usize) -> Panel {
+        // SAFETY: the table has an entry for each panel.
+        let Entry { start, escapes, lowest, .. } =
+            unsafe { self.table.add(panel).read_unaligned() };
+        let plain = escapes == Entry::PLAIN;
+        let bytes = if plain { self.layout.plain_bytes() } else { self.layout.octet_bytes() };
+        let escapes = if plain { 0 } else { u64::from(escapes) };
+        let room = self.layout.table();
+        let last = room.saturating_sub(bytes) / tensor::Compact::UNIT;
+        let start = u64::from(start).min(last) * tensor::Compact::UNIT;
+        let left = room.saturating_sub(start + bytes) / tensor::Compact::ESCAPE_BYTES;
+        let octets = self.base.wrapping_add(start as usize / size_of::<u32>());
+        let list = octets.wrapping_add(bytes as usize / size_of::<u32>());
+        // SAFETY: as many are between the panel and the table.
+        let escapes = unsafe {
+            std::slice::from_raw_parts(list.cast::<[u8; 8]>(), escapes.min(left) as usize)
+        };
+        // No carry into a neighbour, whatever the table says.
+        let lowest = lowest.min(256 - tensor::Compact::WINDOW) * 0x0080_0080;
+        Panel { octets, plain, escapes, lowest }
+    }
+
+    /// Makes a panel of [`tensor::layout::Panels`]; what follows it up to a whole octet may change.
+    ///
+    /// # Safety
+    /// As [`CompactWeight::panel`], and [`Simd`]; `to` is valid for as many octets of pairs.
+    #[inline(always)]
+    pub(crate) unsafe fn unpack<S: Simd>(&self, panel: usize, to: *mut u32) {
+        let pairs = self.k.div_ceil(2);
+        // SAFETY: as the caller's.
+        unsafe {
+            let Panel { octets, plain, escapes, lowest } = self.panel(panel);
+            if plain {
+                return to.copy_from_nonoverlapping(octets, pairs * WIDTH);
+            }
+            let count = self.k.div_ceil(tensor::Compact::OCTET as usize);
+            S::enter(Unpack { from: octets, to, octets: count, lowest });
+            patch(escapes, 0, (0, pairs), to);
+        }
+    }
+
+    /// Inputs `first..` of output `lane` of `panel`, at most 16; `first` is a multiple of that.
+    ///
+    /// # Safety
+    /// The weight is as for [`CompactWeight::panel`], `first` is below `K`.
+    #[inline(always)]
+    pub(crate) unsafe fn part(&self, panel: &Panel, lane: usize, first: usize) -> [bf16; LANES] {
+        let mut out = [bf16::ZERO; LANES];
+        let count = LANES.min(self.k - first);
+        for (input, out) in (first..).zip(&mut out[..count]) {
+            // SAFETY: the input is inside the panel.
+            let bits = unsafe {
+                if panel.plain {
+                    let pair = panel.octets.add(input / 2 * WIDTH + lane).read_unaligned();
+                    pair >> (input % 2 * 16)
+                } else {
+                    let (octet, i) = (panel.octets.add(input / 8 * OCTET_WORDS + lane), input % 8);
+                    let word = octet.add(i / 4 * WIDTH).read_unaligned();
+                    let mantissa = word >> (8 * tensor::Compact::mantissa_byte(i % 4)) & 0x7f;
+                    let sign = word >> (8 * tensor::Compact::sign_byte(i % 4)) & 0x80;
+                    let nibbles = octet.add(2 * WIDTH).read_unaligned();
+                    let nibble = nibbles >> (i % 2 * 16 + i / 2 * 4) & 15;
+                    sign << 8 | mantissa | ((panel.lowest & 0x7f80) + (nibble << 7))
+                }
+            };
+            *out = bf16::from_bits(bits as u16);
+        }
+        for escape in panel.escapes {
+            let (output, input, bits) = escaped(*escape);
+            if output == lane && (first..first + count).contains(&input) {
+                out[input - first] = bf16::from_bits(bits);
+            }
+        }
+        out
+    }
+}
+
+/// Output of the panel, input and bits of an escape.
+#[inline(always)]
+fn escaped([a, b, c, d, .., low, high]: [u8; 8]) -> (usize, usize, u16) {
+    let place = u32::from_le_bytes([a, b, c, d]) as usize;
+    (place % WIDTH, place / WIDTH, u16::from_le_bytes([low, high]))
+}
+
+/// Writes the escapes from `next` on that are among `count` pairs from `first` on to `pairs`, `[count][64]`.
+/// Returns the next one.
+///
+/// # Safety
+/// `pairs` is valid for as many.
+#[inline(always)]
+pub(super) unsafe fn patch(
+    escapes: &[[u8; 8]],
+    mut next: usize,
+    (first, count): (usize, usize),
+    pairs: *mut u32,
+) -> usize {
+    while let Some(&escape) = escapes.get(next) {
+        let (output, input, bits) = escaped(escape);
+        let pair = (input / 2).wrapping_sub(first);
+        if pair >= count && input / 2 >= first {
+            break;
+        }
+        if pair < count {
+            // SAFETY: the pair is among them.
+            unsafe { *pairs.cast::<u16>().add((pair * WIDTH + output) * 2 + input % 2) = bits }
+        }
+        next += 1;
+    }
+    next
+}
+
+/// The first pair of the octet that has escape `next`.
+#[inline(always)]
+pub(super) fn first_pair(escapes: &[[u8; 8]], next: usize) -> usize {
+    let octet = |escape: &[u8; 8]| escaped(*escape).1 / tensor::Compact::OCTET as usize;
+    escapes.get(next).map_or(usize::MAX, |escape| octet(escape) * OCTET_PAIRS)
+}

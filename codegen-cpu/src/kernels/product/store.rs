@@ -1,0 +1,172 @@
+//! How the words of a panel are stored.
+
+use super::inner::Inner;
+use crate::kernels::bind::product;
+use crate::kernels::matmul::{Coded, CompactPanel, CompactWeight, OCTET_PAIRS, WIDTH};
+use crate::kernels::simd::Simd;
+
+/// The most rows of a tile.
+const MOST_ROWS: usize = 6;
+
+/// Weights of several experts.
+#[derive(Clone, Copy)]
+pub(crate) struct Weights {
+    pub(super) n: usize,
+    pub(super) k: usize,
+    /// Words of a panel for each output.
+    pub(super) words: usize,
+}
+
+/// A way to store panels.
+pub(crate) trait Store: Send + Sync + 'static {
+    type Panel: Stored;
+
+    /// Words of `experts` weights.
+    fn len(experts: usize, weights: Weights) -> Result<usize, String>;
+
+    /// A panel of an expert; `first` is the first word of all weights.
+    ///
+    /// # Safety
+    /// The weights are as long as [`Store::len`] says, expert and panel exist.
+    unsafe fn panel(first: *const u32, weights: Weights, at: (usize, usize)) -> Self::Panel;
+}
+
+/// A panel as it is stored.
+pub(crate) trait Stored {
+    /// Cache lines of a word of all outputs.
+    const WORD_LINES: usize;
+
+    /// Its words, `[words][64]`, if they are what is stored.
+    fn words(&self) -> Option<*const u32>;
+
+    /// Makes the sums of the rows of one tile, `[rows][64]`; `words` is how many the panel has. Returns
+    /// whether it could.
+    ///
+    /// # Safety
+    /// As [`Simd`]; rows have two inputs for each word.
+    unsafe fn multiply<S: Simd, P: Inner>(
+        &self,
+        words: usize,
+        rows: impl ExactSizeIterator<Item = *const P::X>,
+        sums: *mut f32,
+    ) -> bool;
+
+    /// Makes `count` words from `first` on at `to`; `first` is a multiple of 4.
+    ///
+    /// # Safety
+    /// As [`Simd`]; `to` is valid for as many, and as are missing to a multiple of 4.
+    unsafe fn unpack<S: Simd>(&self, first: usize, count: usize, to: *mut u32);
+
+    /// Where a word is stored.
+    fn at(&self, word: usize) -> *const u32;
+}
+
+/// Words one after another.
+pub(crate) struct AsIs;
+
+impl Store for AsIs {
+    type Panel = *const u32;
+
+    fn len(experts: usize, Weights { n, words, .. }: Weights) -> Result<usize, String> {
+        product(&[experts, n.div_ceil(WIDTH), words, WIDTH])
+    }
+
+    #[inline(always)]
+    unsafe fn panel(first: *const u32, weights: Weights, at: (usize, usize)) -> *const u32 {
+        let Weights { n, words, .. } = weights;
+        first.wrapping_add((at.0 * n.div_ceil(WIDTH) + at.1) * words * WIDTH)
+    }
+}
+
+impl Stored for *const u32 {
+    const WORD_LINES: usize = WIDTH * size_of::<u32>() / 64;
+
+    #[inline(always)]
+    fn words(&self) -> Option<*const u32> {
+        Some(*self)
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, P: Inner>(
+        &self,
+        _: usize,
+        _: impl ExactSizeIterator<Item = *const P::X>,
+        _: *mut f32,
+    ) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(&self, first: usize, count: usize, to: *mut u32) {
+        // SAFETY: as the caller's.
+        unsafe { to.copy_from_nonoverlapping(self.at(first), count * WIDTH) }
+    }
+
+    #[inline(always)]
+    fn at(&self, word: usize) -> *const u32 {
+        self.wrapping_add(word * WIDTH)
+    }
+}
+
+/// [`tensor::Compact`]: words are pairs of bf16.
+pub(crate) struct InCompact;
+
+impl Store for InCompact {
+    type Panel = CompactPanel;
+
+    fn len(experts: usize, Weights { n, k, .. }: Weights) -> Result<usize, String> {
+        let bytes = tensor::Compact::new(n as u64, k as u64).bytes() as usize;
+        product(&[experts, bytes / size_of::<u32>()])
+    }
+
+    #[inline(always)]
+    unsafe fn panel(first: *const u32, weights: Weights, at: (usize, usize)) -> CompactPanel {
+        let Weights { n, k, .. } = weights;
+        let (expert, panel) = at;
+        let bytes = tensor::Compact::new(n as u64, k as u64).bytes() as usize;
+        let first = first.wrapping_byte_add(expert * bytes);
+        // SAFETY: as the caller's.
+        unsafe { CompactWeight::new(first, n.div_ceil(WIDTH), k).panel(panel) }
+    }
+}
+
+impl Stored for CompactPanel {
+    const WORD_LINES: usize = CompactPanel::PAIR_LINES;
+
+    #[inline(always)]
+    fn words(&self) -> Option<*const u32> {
+        self.pairs()
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, P: Inner>(
+        &self,
+        words: usize,
+        rows: impl ExactSizeIterator<Item = *const P::X>,
+        sums: *mut f32,
+    ) -> bool {
+        let count = rows.len();
+        if !Coded::<P>::fits::<S>(count) {
+            return false;
+        }
+        let mut x = [std::ptr::null(); MOST_ROWS];
+        for (x, row) in x.iter_mut().zip(rows) {
+            *x = row;
+        }
+        // SAFETY: as the caller's.
+        unsafe { Coded::<P> { panel: self, pairs: words, x, sums }.multiply::<S>(count) }
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(&self, first: usize, count: usize, to: *mut u32) {
+        debug_assert!(first.is_multiple_of(OCTET_PAIRS));
+        // SAFETY: as the caller's.
+        unsafe { self.unpack_pairs::<S>((first, count), 0, to, 0) };
+    }
+
+    #[inline(always)]
+    fn at(&self, word: usize) -> *const u32 {
+        self.octets_of((word, 0), std::ptr::null_mut()).from
+    }
+}
