@@ -4,8 +4,8 @@ use crate::{DType, layout::Panels};
 
 /// [`Panels`] of bf16 whose exponents are kept in four bits.
 ///
-/// Exponents of the weights of a layer are few: a window of [`Compact::WINDOW`] neighbours holds all but
-/// one in thousands. Each panel has a window of its own. An element is then its sign and mantissa, a
+/// Exponents of the weights of a layer are few (arXiv 2504.11651, which codes them at variable length): a
+/// window of [`Compact::WINDOW`] neighbours holds all but one in thousands. Each panel has a window of its own. An element is then its sign and mantissa, a
 /// byte, and a nibble: how far its exponent is into the window.
 /// Elements outside the window are escapes: zeros in their place, and listed behind the panel in the order of
 /// their octets. A panel that would not get smaller stays as it is.
