@@ -18,16 +18,17 @@ use crate::{
     step::Piece,
     throughput::Throughput,
 };
-use artifact::{Artifact, Manifest, Plan};
+use artifact::{Artifact, Manifest, Plan, WeightEntry};
 use hal::{Device, DeviceError, MemoryRequest};
 use std::{
+    ops::Range,
     sync::{
         Arc,
         atomic::Ordering::{Relaxed, Release, SeqCst},
     },
     time::{Duration, Instant},
 };
-use tensor::layout::Layout;
+use tensor::{Compact, MappedFile, layout::Layout};
 
 /// How an engine is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,10 +179,8 @@ impl<D: Device> Engine<D> {
         let mapped = Instant::now();
         let check_ms = if options.check_weights {
             artifact.check_weights(&weights)?;
-            // Of a table a step reads a few rows: what the check read of it need not stay.
-            let tables = manifest.weights.iter().filter(|w| w.layout == Layout::Nd);
-            for table in tables.filter(|w| w.dims.len() == 2) {
-                weights.release(table.offset as usize, table.bytes as usize);
+            for weight in &manifest.weights {
+                release_unread(weight, &weights);
             }
             Some(ms_since(mapped))
         } else {
@@ -488,6 +487,27 @@ impl<D: Device> Engine<D> {
 
 /// Counted as aborted; nobody reads the reason. Empty, so that it allocates nothing.
 pub(crate) const CLIENT_LEFT: Finish = Finish::Abort(String::new());
+
+/// Lets the system take back what a check read of a weight, and no step reads, or few rows of it.
+fn release_unread(weight: &WeightEntry, weights: &MappedFile) {
+    let (offset, bytes) = (weight.offset as usize, weight.bytes as usize);
+    match (weight.layout, &weight.dims[..]) {
+        // A table.
+        (Layout::Nd, [_, _]) => weights.release(offset, bytes),
+        (Layout::Compact, &[.., rows, cols])
+            if (1..=weight.bytes).contains(&rows.saturating_mul(cols)) =>
+        {
+            let compact = Compact::new(rows, cols);
+            let stored = weights.get(offset..offset.saturating_add(bytes)).unwrap_or_default();
+            let matrices = stored.chunks_exact(compact.bytes() as usize);
+            for (matrix, start) in matrices.zip((offset..).step_by(compact.bytes() as usize)) {
+                let Range { start: from, end } = compact.unused(matrix);
+                weights.release(start + from as usize, (end - from) as usize);
+            }
+        }
+        _ => {}
+    }
+}
 
 fn ms_since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3

@@ -1,16 +1,17 @@
 //! Weights of bf16 in 12 bits an element, without loss.
 
 use crate::{DType, layout::Panels};
+use std::ops::Range;
 
 /// [`Panels`] of bf16 whose exponents are kept in four bits.
 ///
 /// Exponents of the weights of a layer are few (arXiv 2504.11651, which codes them at variable length): a
 /// window of [`Compact::WINDOW`] neighbours holds all but one in thousands. Each panel has a window of its own. An element is then its sign and mantissa, a
 /// byte, and a nibble: how far its exponent is into the window.
-/// Elements outside the window are escapes: zeros in their place, and listed behind the panel in the order of
+/// Elements outside the window are escapes: no bits in their place, and listed behind the panel in the order of
 /// their octets. A panel that would not get smaller stays as it is.
 ///
-/// `K` runs in octets, the last padded with whatever has no bits. Each is three words of 32 bits for every output of the panel:
+/// `K` runs in octets, the last padded with no bits, which stand for the smallest number of the window. Each is three words of 32 bits for every output of the panel:
 /// `[K / 8][3][64]`. The first has the mantissas of elements 0, 3, 1, 2 in its bytes from the lowest on, and above
 /// them, in their highest bits, the signs of elements 2, 0, 3, 1; the second has those of the next four. Elements 0
 /// and 1 are then where they are in a pair of bf16, and elements 2 and 3 are once the word is rotated by a byte.
@@ -44,6 +45,11 @@ impl Entry {
     /// Bytes of an entry.
     pub const BYTES: u64 = 16;
 
+    fn from_le_bytes(bytes: [u8; Self::BYTES as usize]) -> Self {
+        let word = |i: usize| u32::from_le_bytes(std::array::from_fn(|b| bytes[4 * i + b]));
+        Self { start: word(0), escapes: word(1), lowest: word(2), unused: word(3) }
+    }
+
     /// As it is stored.
     pub fn to_le_bytes(self) -> [u8; Self::BYTES as usize] {
         let words = [self.start, self.escapes, self.lowest, self.unused].map(u32::to_le_bytes);
@@ -58,6 +64,8 @@ impl Compact {
     pub const UNIT: u64 = 64;
     /// Elements of `K` that are coded together.
     pub const OCTET: u64 = 8;
+    /// The most inputs that a place of an escape has bits for.
+    const MOST_INPUTS: u64 = 1 << 26;
     /// Words of an octet for each output.
     pub const OCTET_WORDS: u64 = 3;
     /// Bytes of an escape: `output | input << 6`, then its bits as `f32`.
@@ -102,23 +110,53 @@ impl Compact {
         self.count() * (panel + Entry::BYTES)
     }
 
-    /// Codes a panel of [`Panels`] of bf16, and says all but where it will be.
+    /// Bytes of a panel that is coded so, with its escapes.
+    fn panel_bytes(&self, entry: Entry) -> u64 {
+        match entry.escapes {
+            Entry::PLAIN => self.plain_bytes(),
+            escapes => {
+                let bytes = self.octet_bytes() + u64::from(escapes) * Self::ESCAPE_BYTES;
+                bytes.next_multiple_of(Self::UNIT)
+            }
+        }
+    }
+
+    /// The room of a weight that its panels leave before its table.
+    ///
+    /// # Panics
+    /// If `weight` has another length than [`Compact::bytes`].
+    pub fn unused(&self, weight: &[u8]) -> Range<u64> {
+        assert_eq!(weight.len() as u64, self.bytes());
+        let entries = weight[self.table() as usize..].as_chunks().0;
+        let last =
+            entries[..self.count() as usize].last().map(|bytes| Entry::from_le_bytes(*bytes));
+        let end = last.map_or(0, |e| u64::from(e.start) * Self::UNIT + self.panel_bytes(e));
+        end.min(self.table())..self.table()
+    }
+
+    /// Codes panel `index`, which is one of [`Panels`] of bf16, and says all but where it will be. Outputs
+    /// past the last have no bits in it.
     ///
     /// # Panics
     /// If `panel` has another length than [`Compact::plain_bytes`].
-    pub fn encode(&self, panel: &[u8]) -> (Entry, Vec<u8>) {
+    pub fn encode(&self, index: u64, panel: &[u8]) -> (Entry, Vec<u8>) {
         assert_eq!(panel.len() as u64, self.plain_bytes());
+        let plain = || (Entry { escapes: Entry::PLAIN, ..Entry::default() }, panel.to_vec());
+        if self.octet_bytes() >= self.plain_bytes() || self.cols > Self::MOST_INPUTS {
+            return plain();
+        }
         let width = Panels::WIDTH as usize;
+        let outputs = (self.rows - index * Panels::WIDTH).min(Panels::WIDTH) as usize;
         let element = |lane: usize, input: usize| {
             let at = ((input / 2) * width + lane) * 4 + input % 2 * 2;
             u16::from_le_bytes([panel[at], panel[at + 1]])
         };
-        let lowest = lowest(panel);
+        let lowest = lowest(panel, outputs);
         let window = lowest..lowest + Self::WINDOW;
         let mut coded = vec![0; self.octet_bytes() as usize];
         let mut escapes = Vec::new();
         for (octet, words) in coded.chunks_exact_mut(width * 12).enumerate() {
-            for lane in 0..width {
+            for lane in 0..outputs {
                 for input in (octet * 8..self.cols as usize).take(8) {
                     let i = input % 8;
                     let bits = element(lane, input);
@@ -143,7 +181,7 @@ impl Compact {
         }
         coded.resize(coded.len().next_multiple_of(Self::UNIT as usize), 0);
         if coded.len() >= panel.len() {
-            return (Entry { escapes: Entry::PLAIN, ..Entry::default() }, panel.to_vec());
+            return plain();
         }
         (Entry { escapes: escapes.len() as u32, lowest, ..Entry::default() }, coded)
     }
@@ -159,11 +197,13 @@ impl Compact {
     }
 }
 
-/// Where the window begins that holds the most elements of a panel, the highest of those.
-fn lowest(panel: &[u8]) -> u32 {
+/// Where the window begins that holds the most elements of a panel's `outputs`, the highest of those.
+fn lowest(panel: &[u8], outputs: usize) -> u32 {
     let mut counts = [0u64; 256];
-    for element in panel.as_chunks::<2>().0 {
-        counts[usize::from(u16::from_le_bytes(*element) >> 7 & 0xff)] += 1;
+    for pairs in panel.chunks_exact(Panels::WIDTH as usize * 4) {
+        for element in pairs[..outputs * 4].as_chunks::<2>().0 {
+            counts[usize::from(u16::from_le_bytes(*element) >> 7 & 0xff)] += 1;
+        }
     }
     let window = Compact::WINDOW as usize;
     let held = |lowest: &usize| counts[*lowest..lowest + window].iter().sum::<u64>();
@@ -218,7 +258,7 @@ mod tests {
                 };
                 *element = (bits & 0x807f | exponent << 7).to_le_bytes();
             }
-            let (entry, coded) = layout.encode(&panel);
+            let (entry, coded) = layout.encode(0, &panel);
             assert!(entry.escapes != Entry::PLAIN && coded.len() < panel.len(), "{cols}");
             assert!(cols < 64 || entry.escapes > 0);
             for lane in 0..64 {
@@ -235,10 +275,10 @@ mod tests {
     fn what_gets_no_smaller_stays() {
         let layout = Compact::new(64, 64);
         let panel: Vec<u8> = (0..layout.plain_bytes()).map(|i| (i * 37 % 251) as u8).collect();
-        assert_eq!(layout.encode(&panel).0.escapes, Entry::PLAIN);
-        assert_eq!(layout.encode(&panel).1, panel);
+        assert_eq!(layout.encode(0, &panel).0.escapes, Entry::PLAIN);
+        assert_eq!(layout.encode(0, &panel).1, panel);
         let short = Compact::new(64, 2);
-        assert_eq!(short.encode(&vec![0; short.plain_bytes() as usize]).0.escapes, Entry::PLAIN);
+        assert_eq!(short.encode(0, &vec![0; short.plain_bytes() as usize]).0.escapes, Entry::PLAIN);
     }
 
     #[test]

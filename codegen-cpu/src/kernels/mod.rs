@@ -1,5 +1,18 @@
 //! The kernels of `KERNELS.md`. Each is written once and compiled for every instruction set.
 
+/// `$call` where the constant `$N` is `$n`, one of `$count`.
+macro_rules! by_count {
+    ($n:expr, [$($count:literal)*], $N:ident => $call:expr) => {
+        match $n {
+            $($count => {
+                const $N: usize = $count;
+                $call
+            })*
+            _ => unreachable!("a tile has no more rows than there are registers for"),
+        }
+    };
+}
+
 mod argmax;
 mod attention;
 mod barrier;

@@ -269,8 +269,11 @@ fn amx_sums_are_those_of_its_definition_at_every_edge() {
                 let (out, compact) = (DType::F32, false);
                 let case = Case { t, n, k, w: w_type, compact, out, x_pad: 3, out_pad: 1, seed };
                 let (x, w) = (case.x(), case.weight(n));
-                let packed = panels(w_type, &w, n, k);
+                let packed = case.packed(&w, n);
                 let got = case.product((set, threads), &x, &packed, None, false);
+                let compact = Case { compact: true, ..case };
+                let packed = compact.packed(&w, n);
+                assert!(compact.product((set, threads), &x, &packed, None, false) == got);
                 for (i, &got) in got.iter().enumerate().step_by(37) {
                     let (row, output) = (i / n, i % n);
                     let want = amx_sum(&x[row * k..][..k], &w[output * k..][..k]);

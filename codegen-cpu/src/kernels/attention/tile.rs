@@ -81,42 +81,6 @@ pub(super) struct Values<'a, T> {
     pub(super) stride: usize,
 }
 
-macro_rules! by_queries {
-    ($queries:expr, $Q:ident => $call:expr) => {
-        match $queries {
-            1 => {
-                const $Q: usize = 1;
-                $call
-            }
-            2 => {
-                const $Q: usize = 2;
-                $call
-            }
-            3 => {
-                const $Q: usize = 3;
-                $call
-            }
-            4 => {
-                const $Q: usize = 4;
-                $call
-            }
-            5 => {
-                const $Q: usize = 5;
-                $call
-            }
-            6 => {
-                const $Q: usize = 6;
-                $call
-            }
-            7 => {
-                const $Q: usize = 7;
-                $call
-            }
-            _ => unreachable!("tiles have 1 to 7 queries"),
-        }
-    };
-}
-
 impl<T: KvElement> Scores<'_, T> {
     /// Computes the scores of `queries` queries, at most [`most_queries`].
     ///
@@ -125,7 +89,7 @@ impl<T: KvElement> Scores<'_, T> {
     #[inline(always)]
     pub(super) unsafe fn compute<S: Simd>(&self, queries: usize) {
         // SAFETY: as the caller's.
-        by_queries!(queries, Q => unsafe { S::enter(ScoreTile::<T, Q>(self)) })
+        by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe { S::enter(ScoreTile::<T, Q>(self)) })
     }
 }
 
@@ -223,7 +187,7 @@ impl<T: KvElement> Values<'_, T> {
     #[inline(always)]
     pub(super) unsafe fn accumulate<S: Simd>(&self, queries: usize) {
         // SAFETY: as the caller's.
-        by_queries!(queries, Q => unsafe { self.columns::<S, Q>() })
+        by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe { self.columns::<S, Q>() })
     }
 
     #[inline(always)]

@@ -215,17 +215,7 @@ impl<P: Product> Block<P> {
     #[inline(always)]
     pub(super) unsafe fn multiply<S: Simd>(&self, rows: usize) {
         // SAFETY: as the caller's.
-        unsafe {
-            match rows {
-                1 => self.rows::<S, 1>(),
-                2 => self.rows::<S, 2>(),
-                3 => self.rows::<S, 3>(),
-                4 => self.rows::<S, 4>(),
-                5 => self.rows::<S, 5>(),
-                6 => self.rows::<S, 6>(),
-                _ => unreachable!("tiles have 1 to 6 rows"),
-            }
-        }
+        by_count!(rows, [1 2 3 4 5 6], R => unsafe { self.rows::<S, R>() })
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@
 
 use super::amx::{STEP, STEP_BYTES, STEP_GROUPS, STEP_LINES, Steps, TILE_ROWS, Tiles};
 use super::tile::{Ahead, GROUP_BYTES, WIDTH};
-use super::{Compact, CompactWeight, Matmul, ROWS_TO_STAGE_ALONE};
+use super::{Compact, CompactWeight, Matmul, OCTET_PAIRS, ROWS_TO_STAGE_ALONE};
 use crate::kernels::bind::{Binder, Kernel};
 use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::Simd;
@@ -20,6 +20,8 @@ use half::bf16;
 const BLOCK_STEPS: usize = 16;
 /// The most bytes of sums that wait for their next block.
 const GROUP_SUMS: usize = 512 << 10;
+/// The most bytes of unpacked panels that are a group: what the second-level cache has room for.
+const GROUP_UNPACKED: usize = 1 << 20;
 /// How far ahead of its use a panel that is read once is asked for.
 const AHEAD_BYTES: usize = 2 * STEP_BYTES;
 
@@ -68,8 +70,8 @@ impl Kernel for Tiled {
             0
         };
         let alone = if self.product.rows <= ROWS_TO_STAGE_ALONE { staged } else { 0 };
-        let unpacked = if self.compact { self.group_panels() * self.unpacked_bytes() } else { 0 };
-        Scratch { private: self.unpacked_at() + unpacked + alone, shared: staged - alone }
+        let private = self.unpacked_at() + self.unpacked_group() + alone;
+        Scratch { private, shared: staged - alone }
     }
 
     /// The machine must have AMX besides the instructions of `S`.
@@ -109,7 +111,8 @@ impl Tiled {
         if Cut::new(self.product.rows).pairs == 0 {
             1
         } else {
-            (GROUP_SUMS / self.sums_bytes()).clamp(1, 8)
+            let most = GROUP_UNPACKED / self.unpacked_bytes().max(1);
+            (GROUP_SUMS / self.sums_bytes()).min(most).clamp(1, 8)
         }
     }
 
@@ -118,9 +121,17 @@ impl Tiled {
         STEP_BYTES + self.group_panels() * self.sums_bytes()
     }
 
-    /// Bytes of an unpacked panel, whole octets.
+    /// Bytes of the unpacked panels of a group.
+    fn unpacked_group(&self) -> usize {
+        self.group_panels() * self.unpacked_bytes()
+    }
+
+    /// Bytes of an unpacked panel, whole octets; none where panels are plain.
     fn unpacked_bytes(&self) -> usize {
-        self.product.k.div_ceil(8) * 4 * GROUP_BYTES
+        if !self.compact {
+            return 0;
+        }
+        self.product.k.div_ceil(2).next_multiple_of(OCTET_PAIRS) * GROUP_BYTES
     }
 
     /// Copies the inputs, each row with zeros up to a whole step. Returns the first.
@@ -134,9 +145,7 @@ impl Tiled {
         // SAFETY: scratch memory is as large as `scratch` says.
         unsafe {
             let to: *mut bf16 = if alone {
-                let unpacked =
-                    if self.compact { self.group_panels() * self.unpacked_bytes() } else { 0 };
-                worker.private.add(self.unpacked_at() + unpacked).cast()
+                worker.private.add(self.unpacked_at() + self.unpacked_group()).cast()
             } else {
                 worker.shared.cast()
             };

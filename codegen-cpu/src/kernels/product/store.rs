@@ -114,7 +114,8 @@ pub(crate) struct InCompact;
 impl Store for InCompact {
     type Panel = CompactPanel;
 
-    fn len(experts: usize, Weights { n, k, .. }: Weights) -> Result<usize, String> {
+    fn len(experts: usize, Weights { n, k, words }: Weights) -> Result<usize, String> {
+        product(&[experts, n.div_ceil(WIDTH), words, WIDTH, size_of::<u32>()])?;
         let bytes = tensor::Compact::new(n as u64, k as u64).bytes() as usize;
         product(&[experts, bytes / size_of::<u32>()])
     }

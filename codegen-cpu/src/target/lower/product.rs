@@ -114,8 +114,8 @@ pub(super) fn quantising_call(
 
 /// How a weight of floats is stored, and its outputs and inputs.
 fn floats(weight: &Operand, rank: usize) -> Option<(&'static str, u64, u64)> {
-    let compact = weight.ty.layout == Layout::Compact && weight.ty.rank() == rank;
-    if compact {
+    if weight.ty.layout == Layout::Compact {
+        (is(weight, DType::BF16) && weight.ty.rank() == rank).then_some(())?;
         return Some(("compact", weight.dim(rank - 2), weight.dim(rank - 1)));
     }
     let (n, k) = panels(weight, rank)?;

@@ -1,6 +1,6 @@
 //! Rows that meet a block of pairs while the block after it is unpacked.
 //!
-//! Unpacking is shifts, permutations and logic, which have other units of the processor than products.
+//! Unpacking is shifts, additions and logic, which have other units of the processor than products.
 
 use super::super::{NEAR_WORDS, Product, WIDENED_BYTES, WIDTH, block_words, tile_rows};
 use super::octets::{Unpack, unpack_vector};
@@ -134,17 +134,7 @@ impl<P: Product> Meeting<P> {
     #[inline(always)]
     pub(super) unsafe fn multiply<S: Simd>(&self, rows: usize) {
         // SAFETY: as the caller's.
-        unsafe {
-            match rows {
-                1 => S::enter(Tile::<P, 1>(self)),
-                2 => S::enter(Tile::<P, 2>(self)),
-                3 => S::enter(Tile::<P, 3>(self)),
-                4 => S::enter(Tile::<P, 4>(self)),
-                5 => S::enter(Tile::<P, 5>(self)),
-                6 => S::enter(Tile::<P, 6>(self)),
-                _ => unreachable!("tiles have 1 to 6 rows"),
-            }
-        }
+        by_count!(rows, [1 2 3 4 5 6], R => unsafe { S::enter(Tile::<P, R>(self)) })
     }
 }
 

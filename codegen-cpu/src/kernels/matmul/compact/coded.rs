@@ -30,22 +30,14 @@ impl<P: Inner> Coded<'_, P> {
         rows <= if S::WIDE { S::MAX_ROWS } else { NARROW_ROWS }
     }
 
+    /// Makes the sums of `rows` rows, as many as [`Coded::fits`].
+    ///
     /// # Safety
-    /// As [`Block::multiply`].
+    /// As [`Simd`]; the pointers are valid for the sizes that the fields name.
     #[inline(always)]
     pub(crate) unsafe fn multiply<S: Simd>(&self, rows: usize) {
         // SAFETY: as the caller's.
-        unsafe {
-            match rows {
-                1 => self.rows::<S, 1>(),
-                2 => self.rows::<S, 2>(),
-                3 => self.rows::<S, 3>(),
-                4 => self.rows::<S, 4>(),
-                5 => self.rows::<S, 5>(),
-                6 => self.rows::<S, 6>(),
-                _ => unreachable!("tiles have 1 to 6 rows"),
-            }
-        }
+        by_count!(rows, [1 2 3 4 5 6], R => unsafe { self.rows::<S, R>() })
     }
 
     #[inline(always)]
@@ -133,7 +125,7 @@ impl Octet {
     /// Adds the products of the 16 outputs from `at` on.
     ///
     /// # Safety
-    /// As [`Block::multiply`].
+    /// As [`Coded::multiply`].
     #[inline(always)]
     unsafe fn multiply<S: Simd, P: Inner, const R: usize>(
         &self,

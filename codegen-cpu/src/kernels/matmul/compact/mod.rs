@@ -1,7 +1,8 @@
 //! Products of bf16 with weights in [`tensor::Compact`].
 //!
-//! A block of a panel becomes pairs of bf16 in the nearest caches before its rows meet it, so a weight is read
-//! from memory in three quarters of its bytes, and sums are those of plain panels, bit for bit.
+//! A panel becomes pairs of bf16 in registers where its rows are few, else block by block in the nearest cache
+//! before they meet it, so a weight is read from memory in three quarters of its bytes, and sums are those of
+//! plain panels, bit for bit.
 
 mod along;
 mod coded;

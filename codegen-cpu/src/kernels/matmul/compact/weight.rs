@@ -95,8 +95,10 @@ impl CompactWeight {
         // SAFETY: the table has an entry for each panel.
         let Entry { start, escapes, lowest, .. } =
             unsafe { self.table.add(panel).read_unaligned() };
-        let plain = escapes == Entry::PLAIN;
-        let bytes = if plain { self.layout.plain_bytes() } else { self.layout.octet_bytes() };
+        // Octets are shorter than pairs wherever there are some.
+        let (octet_bytes, plain_bytes) = (self.layout.octet_bytes(), self.layout.plain_bytes());
+        let plain = escapes == Entry::PLAIN || octet_bytes >= plain_bytes;
+        let bytes = if plain { plain_bytes } else { octet_bytes };
         let escapes = if plain { 0 } else { u64::from(escapes) };
         let room = self.layout.table();
         let last = room.saturating_sub(bytes) / tensor::Compact::UNIT;
@@ -113,7 +115,8 @@ impl CompactWeight {
         Panel { octets, plain, escapes, lowest }
     }
 
-    /// Makes a panel of [`tensor::layout::Panels`]; what follows it up to a whole octet may change.
+    /// Makes a panel of [`tensor::layout::Panels`], but for what pads `K`; what follows it up to a whole
+    /// octet may change.
     ///
     /// # Safety
     /// As [`CompactWeight::panel`], and [`Simd`]; `to` is valid for as many octets of pairs.
@@ -158,7 +161,10 @@ impl CompactWeight {
             };
             *out = bf16::from_bits(bits as u16);
         }
-        for escape in panel.escapes {
+        // They are in the order of their octets.
+        let (begin, end) = (first / 8, (first + count).div_ceil(8));
+        let begin = panel.escapes.partition_point(|escape| octet(escape) < begin);
+        for escape in panel.escapes[begin..].iter().take_while(|escape| octet(escape) < end) {
             let (output, input, bits) = escaped(*escape);
             if output == lane && (first..first + count).contains(&input) {
                 out[input - first] = bf16::from_bits(bits);
@@ -202,9 +208,41 @@ pub(super) unsafe fn patch(
     next
 }
 
+/// The octet of an escape.
+#[inline(always)]
+fn octet(escape: &[u8; 8]) -> usize {
+    escaped(*escape).1 / tensor::Compact::OCTET as usize
+}
+
 /// The first pair of the octet that has escape `next`.
 #[inline(always)]
 pub(super) fn first_pair(escapes: &[[u8; 8]], next: usize) -> usize {
-    let octet = |escape: &[u8; 8]| escaped(*escape).1 / tensor::Compact::OCTET as usize;
     escapes.get(next).map_or(usize::MAX, |escape| octet(escape) * OCTET_PAIRS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_stay_inside_the_weight_whatever_the_table_says() {
+        for (n, k) in [(64, 1), (128, 2), (64, 4), (64, 9), (130, 200), (1, 8)] {
+            let layout = tensor::Compact::new(n, k);
+            let bytes = layout.bytes() as usize;
+            for word in [0, 1, 5000, u32::MAX - 1, u32::MAX] {
+                let weight = vec![word; bytes / 4];
+                let panels = (n as usize).div_ceil(WIDTH);
+                let weight = weight.as_ptr_range();
+                let compact = CompactWeight::new(weight.start, panels, k as usize);
+                for panel in 0..panels {
+                    // SAFETY: the weight has its length.
+                    let Panel { octets, plain, escapes, .. } = unsafe { compact.panel(panel) };
+                    let length = if plain { layout.plain_bytes() } else { layout.octet_bytes() };
+                    let end = octets.wrapping_byte_add(length as usize);
+                    assert!(weight.start <= octets && end <= weight.end, "{n} {k} {word}");
+                    assert!(plain || escapes.as_ptr_range().end.cast() <= weight.end);
+                }
+            }
+        }
+    }
 }
