@@ -4,7 +4,7 @@ use crate::{
     rewrite::{Context, Decline, Replacement, Rewrite},
     target::WHOLE,
 };
-use ir::{DType, Dim, Func, NodeId, Op, TypeError, ValueId};
+use ir::{DType, Dim, Func, Node, NodeId, Op, TypeError, ValueId};
 
 /// How to quantise the products of a float model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,8 @@ const MIN_OUTPUTS: u64 = 32;
 /// `matmul(x, w)` becomes `quant_matmul(quantize_rows(x), quantize_weight(w))`, and
 /// `grouped_matmul` the grouped one, where the options ask for it: it changes numbers.
 ///
-/// A rounding `cast` of `x` is passed over, since codes are made of what was rounded. Stay as they
+/// A rounding `cast` of `x` is passed over, since codes are made of what was rounded: but not one of
+/// a gated value, which goes to memory before all of its row is known, rounded in half the bytes. Stay as they
 /// are: products that decide (routers, keys to select, decays of a memory) or that a function
 /// returns or chooses a token by (the head), those with few outputs, and weights that are computed
 /// at run time or come from codes.
@@ -136,15 +137,12 @@ fn codes_of(func: &mut Func, op: Op, value: ValueId) -> Result<NodeId, TypeError
     Ok(node)
 }
 
-/// What `x` is rounded from, if a `cast` of an f32 makes it.
+/// What `x` is rounded from, if a `cast` of an f32 makes it that is no product of two values.
 fn before_rounding(func: &Func, x: ValueId) -> ValueId {
-    match func.def_node(x) {
-        Some((_, node)) if matches!(node.op, Op::Cast { .. }) => match node.args[0] {
-            wide if func.values[wide].ty.dtype == DType::F32 => wide,
-            _ => x,
-        },
-        _ => x,
-    }
+    let Some((_, Node { op: Op::Cast { .. }, args, .. })) = func.def_node(x) else { return x };
+    let wide = args[0];
+    let is_gated = func.def_node(wide).is_some_and(|(_, node)| matches!(node.op, Op::Mul {}));
+    if func.values[wide].ty.dtype == DType::F32 && !is_gated { wide } else { x }
 }
 
 /// Whether the constant `value` is made of floats of the checkpoint alone.

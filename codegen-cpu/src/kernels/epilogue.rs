@@ -19,6 +19,7 @@ const HALF: usize = WIDTH / 2;
 /// Results of so many bytes go past the caches: nothing of them is left there when they are read, and
 /// they would displace the inputs.
 const STREAMED_BYTES: usize = 4 << 20;
+const LINE_BYTES: usize = 64;
 
 /// Sizes of a product.
 pub(crate) struct Sizes {
@@ -112,8 +113,7 @@ impl Plan {
         let out = Out::bind(b, rows, width, out_stride)?;
         let is_asked = self.argmax || self.top_k > 0;
         let largest = if is_asked { Some(Largest::bind(b, self, out, (rows, n))?) } else { None };
-        let streams =
-            !is_asked && rows * width * size_of::<f32>() >= STREAMED_BYTES && out.in_lines();
+        let streams = rows * width * out.element_bytes() >= STREAMED_BYTES && out.in_lines();
         Ok(End { n, integers, bias, gate, residual, out, streams, largest })
     }
 }
@@ -143,13 +143,24 @@ impl Out {
         }
     }
 
-    /// Whether every row is of `f32` and begins with a cache line.
+    fn element_bytes(&self) -> usize {
+        match self {
+            Self::F32(_) => size_of::<f32>(),
+            Self::Bf16(_) => size_of::<bf16>(),
+        }
+    }
+
+    /// Whether every row begins with a cache line.
     fn in_lines(&self) -> bool {
-        let Self::F32(rows) = self else { return false };
         // SAFETY: the address of the first row, which is not read here.
-        let first = unsafe { rows.row(0) } as usize;
-        let line = LANES * size_of::<f32>();
-        first.is_multiple_of(line) && (rows.stride() * size_of::<f32>()).is_multiple_of(line)
+        let (first, stride) = unsafe {
+            match self {
+                Self::F32(rows) => (rows.row(0) as usize, rows.stride()),
+                Self::Bf16(rows) => (rows.row(0) as usize, rows.stride()),
+            }
+        };
+        first.is_multiple_of(LINE_BYTES)
+            && (stride * self.element_bytes()).is_multiple_of(LINE_BYTES)
     }
 
     /// As [`Rows::skip`].
@@ -168,7 +179,7 @@ impl Out {
     }
 
     /// Stores `width` values from column `first` of `row` on; past the caches if `streams`, which
-    /// whole vectors of [`Out::in_lines`] may.
+    /// whole lines of [`Out::in_lines`] may.
     ///
     /// # Safety
     /// As [`Simd`]; row and columns were bound.
@@ -195,6 +206,15 @@ impl Out {
                     let out = out.row(row).add(first);
                     for (i, &v) in (0..width).step_by(LANES).zip(values) {
                         S::stream(out.add(i), v);
+                    }
+                }
+                Self::Bf16(out) if streams && width.is_multiple_of(2 * LANES) => {
+                    let out = out.row(row).add(first);
+                    let mut line = [bf16::ZERO; 2 * LANES];
+                    for (i, pair) in (0..width).step_by(2 * LANES).zip(values.as_chunks::<2>().0) {
+                        S::store_bf16(line.as_mut_ptr(), pair[0]);
+                        S::store_bf16(line.as_mut_ptr().add(LANES), pair[1]);
+                        S::stream(out.add(i).cast(), S::load(line.as_ptr().cast()));
                     }
                 }
                 Self::F32(out) => part::<S, f32>(out.row(row).add(first), width, values),
