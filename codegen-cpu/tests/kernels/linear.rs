@@ -207,6 +207,41 @@ proptest! {
     }
 }
 
+/// So many logits go past the caches; one row's do not.
+#[test]
+fn the_largest_of_many_logits() {
+    let (t, n, k, top_k) = (17, 65_600, 2, 3);
+    let (x, weight) = (noise(1, t * k), panels(F32, &noise(2, n * k), n, k));
+    let end = End { argmax: true, top_k, ..End::default() };
+    for set in InstructionSet::available() {
+        let of = |x: &[f32], threads: usize| {
+            let rows = x.len() / k;
+            let mut buffers = vec![
+                encode(F32, x),
+                weight.clone(),
+                unwritten(F32, rows * n),
+                bytes_of_i32(&vec![-1; rows]),
+                unwritten(F32, rows * top_k),
+                bytes_of_i32(&vec![-1; rows * top_k]),
+                vec![0xff; 8 * rows * n.div_ceil(64)],
+            ];
+            let mut scalars = ints([rows, n, k, k, n]);
+            scalars.extend(end.scalars());
+            run(set, threads, "linear_matmul_f32_f32", &mut buffers, &scalars);
+            let ids = [to_i32(&buffers[3]), to_i32(&buffers[5])];
+            (decode(F32, &buffers[2]), ids)
+        };
+        let (logits, [best, top]) = of(&x, 2);
+        for (i, (x, logits)) in x.chunks(k).zip(logits.chunks(n)).enumerate() {
+            let (alone, _) = of(x, 1);
+            assert!(alone == logits, "{set}, row {i}");
+            assert_eq!(best[i] as usize, reference::argmax(logits), "{set}, row {i}");
+            let top = top[i * top_k..][..top_k].iter().map(|&id| id as usize);
+            assert!(top.eq(reference::top_k(logits, top_k)), "{set}, row {i}");
+        }
+    }
+}
+
 /// Rows of no expert are zeros before the end, not after it.
 #[test]
 fn rows_of_no_expert_have_an_end_too() {

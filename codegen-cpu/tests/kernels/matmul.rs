@@ -291,8 +291,15 @@ fn amx_sums_are_those_of_its_definition_at_every_edge() {
 /// Results of 4 MiB or more go past the caches, where rows begin with cache lines.
 #[test]
 fn long_results_are_those_of_a_few_rows_at_a_time() {
-    for (n, out_pad, gate) in [(1000, 8, false), (1056, 0, true), (1000, 1, false)] {
-        let (t, k, w, out) = (1060, 3, DType::F32, DType::F32);
+    let (long, short) = (DType::F32, DType::BF16);
+    for (out, n, out_pad, gate) in [
+        (long, 1000, 8, false),
+        (long, 1056, 0, true),
+        (long, 1000, 1, false),
+        (short, 2000, 16, false),
+        (short, 2016, 0, true),
+    ] {
+        let (t, k, w) = (1060, 3, DType::F32);
         let case = Case { t, n, k, w, compact: false, out, x_pad: 0, out_pad, seed: 7 };
         let outputs = if gate { 2 * n } else { n };
         let weight = panels(w, &case.weight(outputs), outputs, k);
@@ -301,7 +308,7 @@ fn long_results_are_those_of_a_few_rows_at_a_time() {
             let whole = case.product((set, 2), &x, &weight, None, gate);
             let rows = x.chunks(53 * k);
             let parts = rows.flat_map(|x| case.product((set, 1), x, &weight, None, gate));
-            assert!(whole.into_iter().eq(parts), "{set}, {n} outputs");
+            assert!(whole.into_iter().eq(parts), "{set}, {n} outputs in {out}");
         }
     }
 }
