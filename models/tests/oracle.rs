@@ -40,6 +40,7 @@ fn layers_match(name: &str) {
     let rows = prompt.len();
     session.expose(&["x".to_owned()]);
     session.expose(&(0..layers).map(|i| format!("layers.{i}.out")).collect::<Vec<_>>());
+    session.expose(&[format!("layers.{}.attn_residual", layers - 1)]);
     let found = session.prefill(&prompt);
     let streams: Vec<f64> = found.iter().flat_map(|t| t.data().to_vec()).collect();
     let expected = oracle.get("hidden_f32_a").chunks(rows * hidden);
@@ -47,7 +48,7 @@ fn layers_match(name: &str) {
         let off = distance(found, expected, hidden);
         assert!(off < TOLERANCE, "{name}: {off} after {layer} layers");
     }
-    let last = &streams[layers * rows * hidden..];
+    let last = &streams[(layers + 1) * rows * hidden..];
     assert_eq!(session.hidden(rows), last, "{name}");
 }
 

@@ -61,11 +61,12 @@ pub struct BuildOptions {
 /// - `@decode(inputs.., states..)` returns `logits f32[T,V]`, `argmax i32[T]` and the last version
 ///   of each state; with [`BuildOptions::head_top_k`] `K` also, after `argmax`, `top_logits f32[T,K]` and
 ///   `top_ids i32[T,K]`, the largest logits in descending order.
-/// - `@prefill(inputs.., states.., hidden)` stores the residual stream before the final norm in the
-///   first `T` rows of `hidden`, a state `[R,H]` of the activation type, and returns the states and
+/// - `@prefill(inputs.., states.., hidden)` stores the residual stream after the attention of the last layer
+///   in the first `T` rows of `hidden`, a state `[R,H]` of the activation type, and returns the states and
 ///   `hidden`. All its rows are one sequence: tables have one row.
 /// - `@head(rows i32[T], hidden)` returns `logits f32[T,V]` and `argmax i32[T]` of rows of `hidden`, and
-///   what `@decode` returns after these.
+///   what `@decode` returns after these. It begins with the last layer's feed-forward half, which no other
+///   row of a prompt needs.
 ///
 /// Inputs are `token_ids`, `positions`, `slots i32[T]` and `block_table i32[T,W]`; where a layer has
 /// a window, `window_slots i32[T]` and `window_table i32[T,W]`; where one has recurrent memory,
@@ -139,11 +140,14 @@ fn prefill(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Cap
     let mut step = b.step_params(Dim::Const(1));
     let hidden = b.hidden_param();
     let features = b.features_param(capture);
-    let x = b.layers(&mut step);
+    let x = b.attended(&mut step);
     let hidden = b.op(Op::StoreRows {}, &[hidden, x], "hidden.out");
     let mut results: Vec<ValueId> = step.states.values().collect();
     results.push(hidden);
-    results.extend(features.map(|state| b.capture(state, capture, x)));
+    results.extend(features.map(|state| {
+        let x = b.last_feed_forward(x);
+        b.capture(state, capture, x)
+    }));
     b.f.set_results(results);
     b.f
 }
@@ -153,6 +157,7 @@ fn head(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
     let rows = b.f.param("rows", TensorType::new(DType::I32, [Dim::sym("T")]));
     let hidden = b.hidden_param();
     let x = b.op(Op::GatherRows {}, &[hidden, rows], "x");
+    let x = b.last_feed_forward(x);
     let results = b.final_norm_and_head(x);
     b.f.set_results(results);
     b.f
@@ -273,6 +278,12 @@ impl<'a> Builder<'a> {
 
     /// Embedding and every layer: the residual stream before the final norm.
     fn layers(&mut self, step: &mut Step) -> ValueId {
+        let x = self.attended(step);
+        self.last_feed_forward(x)
+    }
+
+    /// Embedding and every layer but the feed-forward half of the last.
+    fn attended(&mut self, step: &mut Step) -> ValueId {
         let Precision { weights, activations } = self.options.precision;
         let table = self.weight(names::EMBED, weights);
         let mut x = self.op(Op::Embed { out: activations }, &[step.token_ids, table], "x");
@@ -281,11 +292,22 @@ impl<'a> Builder<'a> {
         }
         self.residuals.push(x);
         for (layer, spec) in self.config.layers.iter().enumerate() {
-            let place = Place::layer(layer);
-            x = self.attention(&place, &spec.attention, x, step);
-            x = self.feed_forward(&place, &spec.feed_forward, x);
-            self.residuals.push(x);
+            if layer > 0 {
+                x = self.feed_forward_of(layer - 1, x);
+            }
+            x = self.attention(&Place::layer(layer), &spec.attention, x, step);
         }
+        x
+    }
+
+    fn last_feed_forward(&mut self, x: ValueId) -> ValueId {
+        self.feed_forward_of(self.config.layers.len() - 1, x)
+    }
+
+    fn feed_forward_of(&mut self, layer: usize, x: ValueId) -> ValueId {
+        let spec = &self.config.layers[layer].feed_forward;
+        let x = self.feed_forward(&Place::layer(layer), spec, x);
+        self.residuals.push(x);
         x
     }
 

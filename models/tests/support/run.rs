@@ -35,6 +35,8 @@ pub(crate) struct Session {
     window: Option<usize>,
     /// Tokens in the memories.
     length: usize,
+    /// The functions that return what [`Session::expose`] asked for, in order.
+    exposed: Vec<&'static str>,
 }
 
 pub(crate) fn floats(bytes: &[u8], dtype: DType) -> Vec<f64> {
@@ -154,11 +156,12 @@ impl Session {
             features: None,
             window: checkpoint.info().sliding_window.map(|n| n as usize),
             length: 0,
+            exposed: Vec::new(),
         }
     }
 
     /// Runs `@prefill` on `tokens`, which follow what is in the memories. Returns what
-    /// [`Session::expose`] asked for.
+    /// [`Session::expose`] asked for, of all tokens, even where `@head` computes it.
     pub(crate) fn prefill(&mut self, tokens: &[usize]) -> Vec<Tensor> {
         let mut results = self.step("prefill", tokens);
         let captured = usize::from(self.features.is_some());
@@ -166,16 +169,29 @@ impl Session {
         self.features = self.features.take().and_then(|_| results.pop());
         self.hidden = results.pop().unwrap();
         self.states = results;
-        extra
+        let (mut here, mut there) = (extra.into_iter(), Vec::new().into_iter());
+        if self.exposed.contains(&"head") {
+            there = self.call_head(tokens.len()).split_off(2).into_iter();
+        }
+        let exposed = self.exposed.iter().map(|&function| match function {
+            "head" => there.next(),
+            _ => here.next(),
+        });
+        exposed.map(Option::unwrap).collect()
     }
 
     /// Runs `@head` on the first `rows` rows of the last prefill: logits and their argmax.
     pub(crate) fn head(&self, rows: usize) -> (Tensor, Tensor) {
-        let rows: Vec<usize> = (0..rows).collect();
-        let bindings = bindings(rows.len(), 1);
-        let results = self.call("head", &[ints(&rows), self.hidden.clone()], &bindings);
+        let mut results = self.call_head(rows);
+        results.truncate(2);
         let [logits, argmax] = <[Tensor; 2]>::try_from(results).unwrap();
         (logits, argmax)
+    }
+
+    fn call_head(&self, rows: usize) -> Vec<Tensor> {
+        let rows: Vec<usize> = (0..rows).collect();
+        let bindings = bindings(rows.len(), 1);
+        self.call("head", &[ints(&rows), self.hidden.clone()], &bindings)
     }
 
     /// Runs `@decode` on one token: logits and the next token.
@@ -202,15 +218,20 @@ impl Session {
         &self.hidden.data()[..rows * self.hidden.dims()[1]]
     }
 
-    /// Makes `@prefill` return the values called `names` as well.
+    /// Makes `@prefill`, or else `@head`, return the values called `names` as well.
     pub(crate) fn expose(&mut self, names: &[String]) {
-        let f = self.module.funcs.iter_mut().find(|f| f.name == "prefill").unwrap();
-        let find = |n: &String| {
-            let found = f.values.iter().find(|(_, v)| v.name == *n);
-            found.unwrap_or_else(|| panic!("no value is called {n}")).0
-        };
-        let results = f.results.iter().copied().chain(names.iter().map(find)).collect();
-        f.set_results(results);
+        for name in names {
+            let found = ["prefill", "head"].into_iter().any(|function| {
+                let f = self.module.funcs.iter_mut().find(|f| f.name == function).unwrap();
+                let value = f.values.iter().find(|(_, v)| v.name == *name);
+                let Some((value, _)) = value else { return false };
+                let results = f.results.iter().copied().chain([value]).collect();
+                f.set_results(results);
+                self.exposed.push(function);
+                true
+            });
+            assert!(found, "no value is called {name}");
+        }
     }
 
     fn step(&mut self, name: &str, tokens: &[usize]) -> Vec<Tensor> {
