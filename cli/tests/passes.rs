@@ -31,12 +31,15 @@ fn sixty_layers_are_explained_in_a_few_lines() {
     };
     assert!(line("fuse-silu-mul ").ends_with("  disabled"), "{table}");
     let fired = line("fuse-qkv ");
-    assert!(fired.contains("@decode 128, @prefill 128") && fired.ends_with(" us"), "{fired}");
+    assert!(
+        fired.contains("@decode 128, @prefill 127, @head 1") && fired.ends_with(" us"),
+        "{fired}"
+    );
 
     let flags = ["--explain-passes", "--quantize", "w8a8"];
     let said = text(compile("qwen3-30b-a3b.json", &flags).stdout);
     let table = said.split("qwen3-30b-a3b (").next().unwrap();
-    let declined = "@decode, @prefill declined 48 x decision: the product decides what is computed
+    let declined = "@decode declined 48 x decision: the product decides what is computed
        matmul %layers.0.route_logits
          and 47 more: matmul %layers.{1-47}.route_logits\n";
     assert!(table.contains(declined), "{table}");

@@ -69,15 +69,26 @@ impl Planned {
     /// # Panics
     /// When a step fails.
     pub fn logits(&mut self, rows: usize) -> Vec<f64> {
+        self.head(rows).remove("logits").expect("a head has logits")
+    }
+
+    /// What heads say of the first `rows` rows of the last prefill.
+    ///
+    /// # Panics
+    /// When a step fails.
+    pub fn head(&mut self, rows: usize) -> Outputs {
         let rows: Vec<u32> = (0..rows as u32).collect();
         let (before, places) = (0, self.places);
         let largest = self.plans.iter().filter(|(p, _)| p.phase == Phase::Head);
         let largest = largest.map(|(p, _)| p.rows as usize).max().expect("there is a head");
-        let mut piece = |tokens: &[u32]| {
-            let feed = Feed { phase: Phase::Head, tokens, before, places };
-            self.replay(&feed).remove("logits").expect("a head has logits")
-        };
-        rows.chunks(largest).flat_map(&mut piece).collect()
+        let mut all = Outputs::new();
+        for tokens in rows.chunks(largest) {
+            for (name, values) in self.replay(&Feed { phase: Phase::Head, tokens, before, places })
+            {
+                all.entry(name).or_default().extend(values);
+            }
+        }
+        all
     }
 
     fn replay(&mut self, feed: &Feed<'_>) -> Outputs {

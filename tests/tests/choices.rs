@@ -1,6 +1,6 @@
 //! What compiled models choose: experts, and keys that attention looks at. Every choice that is recorded
 //! of both prompts, on plans for each instruction set, with the choices as further results of
-//! `@prefill`.
+//! `@prefill` and, for the last layer's experts, of `@head`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use artifact::{Artifact, Phase};
@@ -25,10 +25,17 @@ const ROUNDED: f64 = 0.1;
 /// nearly equal and one input before them is rounded the other way.
 const TIE: (&str, &str, usize) = ("deepseek_v3_w4a8_dynamic", "a", 90);
 
-/// Makes `@prefill` return what its layers choose. Returns the names, layer by layer: of experts, of
-/// their weights, of keys.
+/// Makes `@prefill` and `@head` return what their layers choose. Returns the names, layer by layer: of
+/// experts, of their weights, of keys.
 fn expose(module: &mut Module) -> [Vec<String>; 3] {
-    let f = module.funcs.iter_mut().find(|f| f.name == "prefill").unwrap();
+    let [prefill, head] = ["prefill", "head"].map(|name| expose_of(module, name));
+    let mut names = prefill;
+    names.iter_mut().zip(head).for_each(|(names, last)| names.extend(last));
+    names
+}
+
+fn expose_of(module: &mut Module, function: &str) -> [Vec<String>; 3] {
+    let f = module.funcs.iter_mut().find(|f| f.name == function).unwrap();
     let mut found: [Vec<ValueId>; 3] = Default::default();
     for &node in &f.order {
         let node = &f.nodes[node];
@@ -95,7 +102,9 @@ fn choices_match(name: &str) {
         let artifact = compiled(&checkpoint, module, (rows as u32 + 5).next_multiple_of(16), &dir);
         for set in InstructionSet::available() {
             let context = format!("{name} {prompt} {set}");
-            let outputs = Planned::new(&artifact, set).step(Phase::Prefill, &tokens);
+            let mut planned = Planned::new(&artifact, set);
+            let mut outputs = planned.step(Phase::Prefill, &tokens);
+            outputs.extend(planned.head(rows));
             let all = |names: &[String]| -> Vec<f64> {
                 names.iter().flat_map(|n| outputs[n].iter().copied()).collect()
             };
