@@ -196,7 +196,14 @@ impl Tiled {
                 };
                 if self.compact {
                     for panel in panels.clone() {
-                        packed.unpack::<S>(panel, at(panel, 0).cast_mut().cast());
+                        let to: *mut u32 = at(panel, 0).cast_mut().cast();
+                        let panel = packed.panel(panel);
+                        match panel.pairs() {
+                            Some(pairs) => to.copy_from_nonoverlapping(pairs, groups * WIDTH),
+                            None => {
+                                panel.unpack_pairs::<S>((0, groups), 0, to, 0);
+                            }
+                        }
                     }
                 }
                 let sums = |panel: usize| sums.add((panel - first) * cut.sum_rows() * WIDTH);

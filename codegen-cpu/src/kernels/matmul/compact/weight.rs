@@ -115,26 +115,6 @@ impl CompactWeight {
         Panel { octets, plain, escapes, lowest }
     }
 
-    /// Makes a panel of [`tensor::layout::Panels`], but for what pads `K`; what follows it up to a whole
-    /// octet may change.
-    ///
-    /// # Safety
-    /// As [`CompactWeight::panel`], and [`Simd`]; `to` is valid for as many octets of pairs.
-    #[inline(always)]
-    pub(crate) unsafe fn unpack<S: Simd>(&self, panel: usize, to: *mut u32) {
-        let pairs = self.k.div_ceil(2);
-        // SAFETY: as the caller's.
-        unsafe {
-            let Panel { octets, plain, escapes, lowest } = self.panel(panel);
-            if plain {
-                return to.copy_from_nonoverlapping(octets, pairs * WIDTH);
-            }
-            let count = self.k.div_ceil(tensor::Compact::OCTET as usize);
-            S::enter(Unpack { from: octets, to, octets: count, lowest });
-            patch(escapes, 0, (0, pairs), to);
-        }
-    }
-
     /// Inputs `first..` of output `lane` of `panel`, at most 16; `first` is a multiple of that.
     ///
     /// # Safety
