@@ -6,16 +6,17 @@ use std::ops::Range;
 /// [`Panels`] of bf16 whose exponents are kept in four bits.
 ///
 /// Exponents of the weights of a layer are few (arXiv 2504.11651, which codes them at variable length): a
-/// window of [`Compact::WINDOW`] neighbours holds all but one in thousands. Each panel has a window of its own. An element is then its sign and mantissa, a
-/// byte, and a nibble: how far its exponent is into the window.
-/// Elements outside the window are escapes: no bits in their place, and listed behind the panel in the order of
-/// their octets. A panel that would not get smaller stays as it is.
+/// window of [`Compact::WINDOW`] neighbours holds all but one in thousands. Each panel has a window of its
+/// own. An element is then its sign and mantissa, a byte, and a nibble: how far its exponent is into the
+/// window. Elements outside the window are escapes: no bits in their place, and listed behind the panel in
+/// the order of their octets. A panel that would not get smaller stays as it is.
 ///
-/// `K` runs in octets, the last padded with no bits, which stand for the smallest number of the window. Each is three words of 32 bits for every output of the panel:
-/// `[K / 8][3][64]`. The first has the mantissas of elements 0, 3, 1, 2 in its bytes from the lowest on, and above
-/// them, in their highest bits, the signs of elements 2, 0, 3, 1; the second has those of the next four. Elements 0
-/// and 1 are then where they are in a pair of bf16, and elements 2 and 3 are once the word is rotated by a byte.
-/// The nibbles of the third are those of elements 0, 2, 4, 6, 1, 3, 5, 7.
+/// `K` runs in octets, the last padded with no bits, which stand for the smallest number of the window. Each
+/// is three words of 32 bits for every output of the panel: `[K / 8][3][64]`. The first has the mantissas of
+/// elements 0, 3, 1, 2 in its bytes from the lowest on, and above them, in their highest bits, the signs of
+/// elements 2, 0, 3, 1; the second has those of the next four. Elements 0 and 1 are then where they are in a
+/// pair of bf16, and elements 2 and 3 are once the word is rotated by a byte. The nibbles of the third are those
+/// of elements 0, 2, 4, 6, 1, 3, 5, 7.
 ///
 /// Panels follow one another in units of [`Compact::UNIT`] bytes. Behind the room that they would take as
 /// [`Panels`] is a table with an [`Entry`] for each, which says where it begins.
@@ -279,6 +280,28 @@ mod tests {
         assert_eq!(layout.encode(0, &panel).1, panel);
         let short = Compact::new(64, 2);
         assert_eq!(short.encode(0, &vec![0; short.plain_bytes() as usize]).0.escapes, Entry::PLAIN);
+    }
+
+    /// Of the last panel's outputs one exists: the others are neither in its window nor escapes.
+    #[test]
+    fn what_panels_do_not_take_lies_before_the_table() {
+        let (layout, one) = (Compact::new(65, 64), 0x3f80u16.to_le_bytes());
+        let mut panel = vec![0; layout.plain_bytes() as usize];
+        let first = panel.as_chunks_mut::<256>().0.iter_mut().flat_map(|pairs| &mut pairs[..4]);
+        first.zip(one.into_iter().cycle()).for_each(|(byte, one)| *byte = one);
+        let (entry, coded) = layout.encode(1, &panel);
+        assert_eq!((entry.escapes, coded.len() as u64), (0, layout.octet_bytes()));
+        assert!(layout.encode(0, &panel).0.escapes > 0, "there all outputs exist");
+
+        let (start, escaped) = (layout.plain_bytes(), Entry { escapes: 9, ..entry });
+        for (entry, taken) in [(entry, layout.octet_bytes()), (escaped, layout.octet_bytes() + 128)]
+        {
+            let mut weight = vec![0; layout.bytes() as usize];
+            let entry = Entry { start: (start / Compact::UNIT) as u32, ..entry };
+            let at = layout.table() as usize + Entry::BYTES as usize;
+            weight[at..][..16].copy_from_slice(&entry.to_le_bytes());
+            assert_eq!(layout.unused(&weight), start + taken..layout.table());
+        }
     }
 
     #[test]
