@@ -42,6 +42,14 @@ impl Launch {
         calls.iter().map(|call| &**call)
     }
 
+    /// The weights that thread `index` of `count` reads first, if that is known beforehand.
+    pub(super) fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
+        match &self.work {
+            Work::Call(call) => call.first_weights(index, count),
+            Work::Chain(_) => None,
+        }
+    }
+
     /// The most working memory that any of its calls wants.
     pub(super) fn scratch(&self) -> Scratch {
         self.calls().map(Run::scratch).fold(Scratch::default(), Scratch::most)

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How long a worker waits for the next replay before it sleeps.
 const SPIN: Duration = Duration::from_micros(150);
+/// How many launches further on weights are asked for: from a layer's first product over rotation and attention to
+/// the second.
+const SOON: usize = 3;
 /// Spins between looks at the clock.
 const SPINS_PER_LOOK: u32 = 256;
 
@@ -201,16 +204,21 @@ unsafe fn take(shared: &Shared, job: Job, index: usize) {
 /// As [`take`].
 unsafe fn walk(shared: &Shared, job: Job, index: usize, mut clock: impl Clock) {
     let _together = AbortOnPanic;
-    let worker = Worker {
+    let mut worker = Worker {
         index,
         count: shared.threads,
         barrier: &shared.barrier,
         private: job.scratch.wrapping_add(job.shared_bytes + index * job.private_bytes),
         shared: job.scratch,
+        upcoming: std::ptr::null(),
     };
     // SAFETY: the caller's promise.
-    for launch in unsafe { &*job.launches } {
+    let launches = unsafe { &*job.launches };
+    for (at, launch) in launches.iter().enumerate() {
         clock.begin();
+        let mut soon = launches[at + 1..].iter().take(SOON);
+        let first = soon.find_map(|launch| launch.first_weights(index, shared.threads));
+        worker.upcoming = first.unwrap_or(std::ptr::null());
         // SAFETY: calls were bound to memory that is alive; scratch is as large as they asked for.
         unsafe {
             match &launch.work {
@@ -243,6 +251,7 @@ unsafe fn run_rows(chain: &Chain, worker: &Worker<'_>) {
             barrier: &alone,
             private: worker.private,
             shared: std::ptr::null_mut(),
+            upcoming: std::ptr::null(),
         };
         for call in calls {
             // SAFETY: the caller's promise; a call of a chain uses no shared memory.

@@ -34,6 +34,12 @@ pub(crate) trait Kernel: Sized + Send + Sync + 'static {
         Scratch::default()
     }
 
+    /// The weights that thread `index` of `count` reads first, if that does not depend on what other launches
+    /// compute.
+    fn first_weights(&self, _index: usize, _count: usize) -> Option<*const u8> {
+        None
+    }
+
     /// Does this thread's share. Must be `#[inline(always)]`.
     ///
     /// # Safety
@@ -46,6 +52,11 @@ pub(crate) trait Kernel: Sized + Send + Sync + 'static {
 pub(crate) trait Run: Send + Sync {
     /// Working memory it needs.
     fn scratch(&self) -> Scratch;
+
+    /// As [`Kernel::first_weights`].
+    fn first_weights(&self, _index: usize, _count: usize) -> Option<*const u8> {
+        None
+    }
 
     /// Does this thread's share.
     ///
@@ -60,6 +71,10 @@ struct Compiled<K, S>(K, std::marker::PhantomData<S>);
 impl<K: Kernel, S: Simd> Run for Compiled<K, S> {
     fn scratch(&self) -> Scratch {
         self.0.scratch::<S>()
+    }
+
+    fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
+        self.0.first_weights(index, count)
     }
 
     unsafe fn run(&self, worker: &Worker<'_>) {

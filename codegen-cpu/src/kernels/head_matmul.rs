@@ -93,6 +93,7 @@ where
                     barrier: &alone,
                     private: worker.private,
                     shared: worker.private.add(private),
+                    upcoming: std::ptr::null(),
                 });
             }
         }

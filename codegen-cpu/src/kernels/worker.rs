@@ -34,6 +34,9 @@ pub(crate) struct Worker<'a> {
     pub(crate) private: *mut u8,
     /// Working memory of all threads, 64-byte aligned.
     pub(crate) shared: *mut u8,
+    /// The weights that this thread reads first in a launch soon after this one, to ask for while it reads its
+    /// last ones; null when that is not known.
+    pub(crate) upcoming: *const u8,
 }
 
 /// The share of worker `index` of `count`: see [`Worker::share`].

@@ -89,3 +89,43 @@ fn a_pool_ends_while_its_threads_spin_or_sleep() {
         }
     }
 }
+
+/// Notes what each thread was told of weights that it needs soon; has weights of its own, or none.
+struct Reader {
+    weights: Option<usize>,
+    told: Arc<Vec<AtomicUsize>>,
+}
+
+impl Run for Reader {
+    fn scratch(&self) -> Scratch {
+        Scratch::default()
+    }
+
+    fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
+        self.weights.map(|at| std::ptr::without_provenance(at + 10 * count + index))
+    }
+
+    unsafe fn run(&self, worker: &Worker<'_>) {
+        self.told[worker.index].store(worker.upcoming.addr(), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn threads_know_what_they_read_first_a_few_launches_later() {
+    let weights = [None, Some(1000), None, Some(2000), None, None, None, Some(3000), None];
+    let mut told = Vec::new();
+    let launches = weights.map(|weights| {
+        let places = Arc::new((0..2).map(|_| AtomicUsize::new(1)).collect::<Vec<_>>());
+        told.push(Arc::clone(&places));
+        let work = Work::Call(Box::new(Reader { weights, told: places }));
+        Launch { work, weights: Vec::new() }
+    });
+    replay(&mut Pool::new(2, false).unwrap(), &launches);
+    let expected = [1020, 2020, 2020, 0, 3020, 3020, 3020, 0, 0];
+    for (at, (told, expected)) in told.iter().zip(expected).enumerate() {
+        for (thread, told) in told.iter().enumerate() {
+            let expected = if expected == 0 { 0 } else { expected + thread };
+            assert_eq!(told.load(Ordering::Relaxed), expected, "launch {at}, thread {thread}");
+        }
+    }
+}

@@ -19,10 +19,11 @@ use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
 use super::simd::{LANES, Simd};
-use super::worker::{Scratch, Worker};
+use super::worker::{Scratch, Worker, share};
 use half::bf16;
 pub(crate) use tile::{
-    Ahead, FAR_WORDS, NEAR_WORDS, PairDot, Plain, Product, WIDTH, Widening, block_words,
+    Ahead, FAR_WORDS, NEAR_WORDS, PairDot, Plain, Product, TURN, WIDTH, Widening, block_words,
+    even_blocks, most_words,
 };
 use tile::{Block, widen};
 
@@ -67,6 +68,14 @@ impl<W: Weight> Kernel for Matmul<W> {
         let alone = if self.rows <= ROWS_TO_STAGE_ALONE { staged } else { 0 };
         let sums = self.rows * WIDTH * size_of::<f32>();
         Scratch { private: WIDENED_BYTES + sums + alone, shared: staged - alone }
+    }
+
+    fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
+        let panel_bytes = self.k.div_ceil(W::GROUP) * WIDTH * size_of::<u32>();
+        let first = share(self.panels, index, count).start;
+        // SAFETY: the weight was bound.
+        let weight = unsafe { self.weight.row(0) }.cast::<u8>();
+        Some(weight.wrapping_add(first * panel_bytes).cast_const())
     }
 
     #[inline(always)]
@@ -182,12 +191,19 @@ impl<W: Weight> Matmul<W> {
         unsafe {
             let block: *mut f32 = worker.private.cast();
             let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
-            for panel in worker.share(self.panels) {
+            let share = worker.share(self.panels);
+            for panel in share.clone() {
                 let weights = self.weight.row(0).cast::<u32>().add(panel * groups * WIDTH);
                 for first in (0..groups).step_by(block_groups) {
                     let count = block_groups.min(groups - first);
                     let mut weights = weights.add(first * WIDTH).cast_const();
-                    let next = weights.wrapping_add(WIDTH * if tiles == 1 { 16 } else { count });
+                    let next = match tiles {
+                        1 => weights.wrapping_add(16 * WIDTH),
+                        _ if panel + 1 == share.end && first + count == groups => {
+                            worker.upcoming.cast()
+                        }
+                        _ => weights.wrapping_add(count * WIDTH),
+                    };
                     let mut steps = count;
                     if widened {
                         widen::<S>(weights, block, count);

@@ -154,7 +154,7 @@ impl Ahead {
     }
 
     /// The part that pass `pass` of `passes` asks for, out of `steps * step_lines` cache lines at
-    /// `from`, when each pass has as many steps.
+    /// `from`, when each pass has as many steps; nothing when that is null.
     #[inline(always)]
     pub(crate) fn spread(
         from: *const u8,
@@ -165,25 +165,40 @@ impl Ahead {
     ) -> Self {
         let (least, more) = (step_lines / passes, step_lines % passes);
         let first = pass * least + pass.min(more);
-        let lines = least + usize::from(pass < more);
+        let lines = if from.is_null() { 0 } else { least + usize::from(pass < more) };
         Self { from: from.wrapping_add(first * steps * LINE_BYTES), lines }
     }
 }
 
 /// Words along `K`, for each output of a panel, that all of `tiles` go through before the words after
-/// them, when a panel has `words`. A tile stores its sums and loads them again at every end of a block,
+/// them, when a panel has `words`: [`most_words`], or fewer so that blocks are as long as each other.
+pub(crate) fn block_words<S: Simd>(words: usize, tiles: usize) -> usize {
+    even_blocks(words, most_words::<S>(tiles), TURN)
+}
+
+/// The most words of a block. A tile stores its sums and loads them again at every end of a block,
 /// so a block that many tiles share is long and stays in the second-level cache (128 KiB), from where
 /// it comes as fast as it is used. Two tiles wait for a long block longer than that takes, and narrow
 /// vectors go through a block several times.
-pub(crate) fn block_words<S: Simd>(words: usize, tiles: usize) -> usize {
+pub(crate) fn most_words<S: Simd>(tiles: usize) -> usize {
     match tiles {
-        0 | 1 => words,
+        0 | 1 => usize::MAX,
         2 | 3 => NEAR_WORDS,
         _ if S::WIDE => FAR_WORDS,
         _ => NEAR_WORDS,
     }
 }
 
+/// Words of each block but the last, a multiple of `unit`, when `words` are cut into as few blocks of at most
+/// `most` as there can be. A block asks for as many words of the next one as it has itself: of the block
+/// after a short one the rest would have to be waited for.
+pub(crate) fn even_blocks(words: usize, most: usize, unit: usize) -> usize {
+    let most = (most / unit).max(1) * unit;
+    words.div_ceil(words.div_ceil(most).max(1)).next_multiple_of(unit).max(unit)
+}
+
+/// Words that are multiplied without a branch between them.
+pub(crate) const TURN: usize = 4;
 /// Words for each output of a panel that stay in the second-level cache.
 pub(crate) const FAR_WORDS: usize = 512;
 /// Words for each output of a panel that fit the first-level cache: 16 KiB.

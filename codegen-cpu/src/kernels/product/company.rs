@@ -25,6 +25,8 @@ pub(crate) struct Meeting {
     pub(super) expert: usize,
     pub(super) panels: Range<usize>,
     pub(super) rows: usize,
+    /// Whether the thread has no meeting after this one.
+    pub(super) is_last: bool,
 }
 
 /// Memory for the rows of a [`Meeting`], one of each for every row of the result.
@@ -152,7 +154,7 @@ impl All {
                 *lists.results.add(row) = row as u32;
             }
         }
-        Some(Meeting { expert: 0, panels, rows: self.rows })
+        Some(Meeting { expert: 0, panels, rows: self.rows, is_last: true })
     }
 }
 
@@ -260,7 +262,8 @@ impl ByExpert {
                     }
                 }
                 if rows > 0 {
-                    return Some(Meeting { expert, panels, rows });
+                    let is_last = seen.work >= mine.end;
+                    return Some(Meeting { expert, panels, rows, is_last });
                 }
             }
             None

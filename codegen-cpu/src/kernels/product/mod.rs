@@ -26,14 +26,14 @@ use super::bind::{Binder, Kernel, Rows, product};
 use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
 use super::matmul::WIDTH;
 use super::simd::Simd;
-use super::worker::{Scratch, Worker};
+use super::worker::{Scratch, Worker, share};
 use company::{Company, Gathering, Lists, Meeting, Seen};
 use fold::{Fold, InputScales, Scale};
 use inputs::{Inputs, start_row};
 use method::{Chosen, Method, XScales};
 use panel::{EXPANDED_BYTES, Panel, Results, Work};
 use source::{Feed, Size, Source};
-use store::{Store, Weights};
+use store::{Store, Stored, Weights};
 
 /// The most rows whose sums wait for the next block; more go through the panel again.
 const MOST_ROWS: usize = 512;
@@ -114,6 +114,15 @@ impl<M: Method> Kernel for Product<M> {
         let staged = self.company.inputs * self.staged_bytes();
         let alone = if self.stages_alone() { staged } else { 0 };
         Scratch { private: self.private_bytes() + alone, shared: staged - alone }
+    }
+
+    fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
+        if !matches!(self.gathering, Gathering::All(_)) {
+            return None;
+        }
+        let at = (0, share(self.panels, index, count).start.min(self.panels - 1));
+        // SAFETY: the weight was bound, and the panel exists.
+        Some(unsafe { M::Store::panel(self.weight.row(0), self.weights, at) }.at(0).cast())
     }
 
     #[inline(always)]
@@ -239,17 +248,23 @@ impl<M: Method> Product<M> {
             let factors = last.then_some(inputs.scales.first);
             let mut seen = Seen::default();
             while let Some(meeting) = self.gathering.next(worker, self.panels, &mut seen, lists) {
-                let Meeting { expert, panels, rows } = meeting;
+                let Meeting { expert, panels, rows, is_last } = meeting;
+                let end = panels.end;
                 let sources = std::slice::from_raw_parts(lists.sources, rows);
                 let results = std::slice::from_raw_parts(lists.results, rows);
                 for panel in panels {
                     let weight = M::Store::panel(self.weight.row(0), self.weights, (expert, panel));
+                    let after = match is_last && panel + 1 == end {
+                        true => worker.upcoming.cast(),
+                        false => weight.at(self.weights.words),
+                    };
                     let fold = self.fold(expert * self.panels + panel, inputs.scales);
                     for first in (0..rows).step_by(MOST_ROWS) {
                         let part = first..rows.min(first + MOST_ROWS);
                         S::enter(Panel::<P, M::Fold, _> {
                             work: &work,
                             weight: &weight,
+                            after,
                             fold,
                             rows: &sources[part.clone()],
                             results: Results {

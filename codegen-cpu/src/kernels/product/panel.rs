@@ -6,7 +6,9 @@ use super::inputs::Inputs;
 use super::store::Stored;
 use super::tile::{Expand, Stretch};
 use crate::kernels::epilogue::{End, PanelSums, ResultRows};
-use crate::kernels::matmul::{Ahead, FAR_WORDS, OCTET_PAIRS, WIDTH, block_words, tile_rows};
+use crate::kernels::matmul::{
+    Ahead, FAR_WORDS, OCTET_PAIRS, TURN, WIDTH, even_blocks, most_words, tile_rows,
+};
 use crate::kernels::simd::{Simd, Vectorised};
 use std::marker::PhantomData;
 
@@ -35,6 +37,8 @@ pub(super) struct Work<'a, X> {
 pub(super) struct Panel<'a, P: Inner, F, W> {
     pub(super) work: &'a Work<'a, P::X>,
     pub(super) weight: &'a W,
+    /// Words after the panel, to ask for meanwhile.
+    pub(super) after: *const u32,
     pub(super) fold: F,
     pub(super) rows: &'a [u32],
     pub(super) results: Results<'a>,
@@ -71,7 +75,7 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
     /// The panel has as many words and groups as `work` says; the rows exist.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self { work, weight, fold, rows, results } = self;
+        let Self { work, weight, after, fold, rows, results } = self;
         let &Work { inputs, words, group, expanded, sums, partial } = work;
         let tiles = rows.len().div_ceil(P::most_rows::<S>());
         // SAFETY: words and rows stay inside what the caller vouches for.
@@ -100,8 +104,7 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
             }
             let expands = P::EXPANSION > 0 && tiles >= P::EXPANDED_FROM;
             let expansion = if expands { P::EXPANSION } else { 1 };
-            let block = block_words::<S>(words * expansion, tiles.max(2)) / expansion;
-            let block = whole_groups(group, block);
+            let block = block_words(words, group, most_words::<S>(tiles.max(2)) / expansion);
             for first in (0..words).step_by(block) {
                 let count = block.min(words - first);
                 // Where it ends as what it is expanded to.
@@ -110,14 +113,15 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
                 if weight.words().is_none() {
                     weight.unpack::<S>(first, count, unpacked);
                 }
+                let ends = first + count == words;
                 let block = Block {
                     weights: if expands { expanded } else { from },
                     first,
                     count,
-                    next: weight.at(first + count),
+                    next: if ends { after } else { weight.at(first + count) },
                     lines: W::WORD_LINES,
                     fold,
-                    results: (first + count == words).then_some(results),
+                    results: ends.then_some(results),
                 };
                 if expands {
                     S::enter(Expand::<P> { from, to: expanded, count, of: PhantomData });
@@ -127,6 +131,7 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
                 }
             }
         }
+        assert_eq!(block_words(1216, 1216, FAR_WORDS), 408, "not 512, 512 and 192");
     }
 }
 
@@ -187,16 +192,18 @@ impl<F: Fold> Block<'_, F> {
                 }
             }
         }
+        assert_eq!(block_words(1216, 1216, FAR_WORDS), 408, "not 512, 512 and 192");
     }
 }
 
-/// About `wanted` words, as whole groups of `group` words unless they are much longer.
-fn whole_groups(group: usize, wanted: usize) -> usize {
-    let wanted = wanted.max(1);
+/// Words of a block of a panel of `words`, about `most` at most: whole groups of `group` words unless they are
+/// much longer.
+fn block_words(words: usize, group: usize, most: usize) -> usize {
+    let most = most.max(1);
     match group {
-        _ if group <= wanted => wanted / group * group,
-        _ if group <= 2 * wanted => group,
-        _ => wanted,
+        _ if group <= most => even_blocks(words, most, group),
+        _ if group <= 2 * most => group,
+        _ => even_blocks(words, most, TURN.min(most)),
     }
 }
 
@@ -205,15 +212,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_whole_groups_that_fit() {
+    fn blocks_are_whole_groups_that_fit_and_as_long_as_each_other() {
         for expansion in [1, 2, 4, 8] {
             for group in 1..=1200 {
-                let words = whole_groups(group, FAR_WORDS / expansion);
+                let total = group * 1200usize.div_ceil(group);
+                let words = block_words(total, group, FAR_WORDS / expansion);
                 assert!(
                     words > 0 && (words * expansion + OCTET_PAIRS) * WIDTH * 4 <= EXPANDED_BYTES
                 );
                 assert!(words.is_multiple_of(group) || group > 2 * FAR_WORDS / expansion);
+                let blocks = total.div_ceil(words);
+                // The last is shorter by less than a group, or a turn, for each of the others.
+                assert!(blocks * words - total < blocks * group.max(TURN));
             }
         }
+        assert_eq!(block_words(1216, 1216, FAR_WORDS), 408, "not 512, 512 and 192");
     }
 }

@@ -3,14 +3,12 @@
 use super::fold::{Fold, Place};
 use super::inner::Inner;
 use super::inputs::Inputs;
-use crate::kernels::matmul::{Ahead, WIDTH};
+use crate::kernels::matmul::{Ahead, TURN, WIDTH};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 
 /// Vectors of a panel.
 const VECTORS: usize = WIDTH / LANES;
 const LINE_BYTES: usize = 64;
-/// Words between two looks at what to ask for.
-const TURN: usize = 4;
 
 /// Some words of a panel and what they meet.
 pub(super) struct Stretch<'a, P: Inner, F> {

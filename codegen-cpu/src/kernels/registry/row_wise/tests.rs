@@ -77,7 +77,8 @@ fn run(call: &dyn Run, index: usize, count: usize) {
     let private = scratch.as_mut_ptr().cast();
     assert_eq!(call.scratch().shared, 0);
     let shared = std::ptr::null_mut();
-    let worker = Worker { index, count, barrier: &barrier, private, shared };
+    let upcoming = std::ptr::null();
+    let worker = Worker { index, count, barrier: &barrier, private, shared, upcoming };
     // SAFETY: the buffers are alive and this thread alone uses them.
     unsafe { call.run(&worker) };
 }
