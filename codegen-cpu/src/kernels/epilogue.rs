@@ -152,15 +152,29 @@ impl Out {
 
     /// Whether every row begins with a cache line.
     fn in_lines(&self) -> bool {
-        // SAFETY: the address of the first row, which is not read here.
-        let (first, stride) = unsafe {
-            match self {
-                Self::F32(rows) => (rows.row(0) as usize, rows.stride()),
-                Self::Bf16(rows) => (rows.row(0) as usize, rows.stride()),
-            }
+        let stride = match self {
+            Self::F32(rows) => rows.stride(),
+            Self::Bf16(rows) => rows.stride(),
         };
-        first.is_multiple_of(LINE_BYTES)
+        // SAFETY: the first row's address.
+        let first = unsafe { self.row(0) };
+        first.addr().is_multiple_of(LINE_BYTES)
             && (stride * self.element_bytes()).is_multiple_of(LINE_BYTES)
+    }
+
+    /// Where a row begins.
+    ///
+    /// # Safety
+    /// It exists.
+    #[inline(always)]
+    unsafe fn row(&self, row: usize) -> *const u8 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::F32(rows) => rows.row(row).cast_const().cast(),
+                Self::Bf16(rows) => rows.row(row).cast_const().cast(),
+            }
+        }
     }
 
     /// As [`Rows::skip`].
@@ -271,6 +285,24 @@ pub(crate) enum ResultRows<'a> {
     List(&'a [u32]),
 }
 
+impl ResultRows<'_> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        match self {
+            Self::From(_, count) => *count,
+            Self::List(rows) => rows.len(),
+        }
+    }
+
+    #[inline(always)]
+    fn at(&self, i: usize) -> usize {
+        match self {
+            Self::From(first, _) => first + i,
+            Self::List(rows) => rows[i] as usize,
+        }
+    }
+}
+
 /// A row's values of a panel.
 type Panel<S> = [<S as Simd>::V; WIDTH / LANES];
 
@@ -324,6 +356,28 @@ impl End {
         unsafe { S::enter(Finish(self, sums)) }
     }
 
+    /// Asks for the lines that the results of a panel go to, which other threads have read.
+    ///
+    /// # Safety
+    /// As [`End::store`].
+    #[inline(always)]
+    pub(crate) unsafe fn ask<S: Simd>(&self, panel: usize, rows: ResultRows<'_>) {
+        if self.streams {
+            return;
+        }
+        let width = if matches!(self.gate, Gate::None) { WIDTH } else { HALF };
+        let bytes = width * self.out.element_bytes();
+        for i in 0..rows.count() {
+            // SAFETY: the row exists; a prefetch may name any address.
+            unsafe {
+                let line = self.out.row(rows.at(i)).wrapping_add(panel * bytes);
+                for at in (0..bytes).step_by(LINE_BYTES) {
+                    S::prefetch_to_write(line.wrapping_add(at));
+                }
+            }
+        }
+    }
+
     /// Called by every thread after its last panel.
     ///
     /// # Safety
@@ -353,15 +407,8 @@ impl Vectorised for Finish<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let Self(end, PanelSums { panel, sums, rows, factors }) = self;
-        let count = match rows {
-            ResultRows::From(_, count) => count,
-            ResultRows::List(rows) => rows.len(),
-        };
-        for i in 0..count {
-            let row = match rows {
-                ResultRows::From(first, _) => first + i,
-                ResultRows::List(rows) => rows[i] as usize,
-            };
+        for i in 0..rows.count() {
+            let row = rows.at(i);
             // SAFETY: as the caller's.
             unsafe {
                 let factor = factors.map(|(factors, sources)| *factors.add(sources[i] as usize));

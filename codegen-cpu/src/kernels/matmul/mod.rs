@@ -213,6 +213,11 @@ impl<W: Weight> Matmul<W> {
                     for tile in 0..tiles {
                         let (row, rows) = tile_rows(self.rows, tiles, tile);
                         // Sums that are not kept for another block stay in the nearest cache.
+                        let results = ResultRows::From(row, rows);
+                        let ends = first + count == groups;
+                        if ends && tiles > 1 {
+                            self.end.ask::<S>(panel, results);
+                        }
                         let is_only = groups <= block_groups;
                         let sums = sums.add(if is_only { 0 } else { row * WIDTH });
                         let ahead = if tiles == 1 {
@@ -230,8 +235,8 @@ impl<W: Weight> Matmul<W> {
                             ahead,
                         }
                         .multiply::<S>(rows);
-                        if first + count == groups {
-                            let rows = ResultRows::From(row, rows);
+                        if ends {
+                            let rows = results;
                             self.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
                         }
                     }

@@ -67,6 +67,17 @@ impl Results<'_> {
         // SAFETY: as the caller's.
         unsafe { self.end.store::<S>(PanelSums { panel: self.panel, sums, rows, factors }) }
     }
+
+    /// Asks for the lines that those of `count` rows from the `first` on go to.
+    ///
+    /// # Safety
+    /// As [`End::store`].
+    #[inline(always)]
+    unsafe fn ask<S: Simd>(&self, first: usize, count: usize) {
+        let rows = ResultRows::List(&self.rows[first..first + count]);
+        // SAFETY: as the caller's.
+        unsafe { self.end.ask::<S>(self.panel, rows) }
+    }
 }
 
 impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
@@ -186,6 +197,9 @@ impl<F: Fold> Block<'_, F> {
             let (rows, sums) = (&rows[row..row + count], stretch.sums);
             // SAFETY: as the caller's.
             unsafe {
+                if let Some(results) = self.results {
+                    results.ask::<S>(row, count);
+                }
                 stretch.multiply::<S>(rows);
                 if let Some(results) = self.results {
                     results.store::<S>(row, rows, sums);

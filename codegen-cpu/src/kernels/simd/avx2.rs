@@ -23,6 +23,16 @@ unsafe fn enter_avx2<F: Vectorised>(body: F) -> F::Output {
 #[derive(Clone, Copy)]
 pub(crate) struct Bits(__m256i, __m256i);
 
+/// Asks for the cache line at `p` to write to it. Not among the intrinsics; processors without it take it for nothing.
+///
+/// # Safety
+/// None is needed: a prefetch may name any address.
+#[inline(always)]
+pub(super) unsafe fn prefetchw(p: *const u8) {
+    // SAFETY: as said.
+    unsafe { std::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags)) }
+}
+
 macro_rules! ops {
     ($(fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? $body:block)*) => {$(
         #[inline(always)]
@@ -160,6 +170,9 @@ impl Simd for Avx2 {
         }
         fn prefetch_far(p: *const u8) {
             _mm_prefetch::<_MM_HINT_T1>(p.cast())
+        }
+        fn prefetch_to_write(p: *const u8) {
+            prefetchw(p)
         }
         fn load_bits(p: *const u32) -> Bits {
             Bits(_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(8).cast()))

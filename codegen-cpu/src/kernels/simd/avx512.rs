@@ -1,6 +1,7 @@
 //! AVX-512: one register per vector. [`Avx512`] widens bf16 and multiplies in f32; [`Avx512Bf16`]
 //! uses the bf16 dot product for matrices and is otherwise the same.
 
+use super::avx2::prefetchw;
 use super::{LANES, Simd, Vectorised, fp8_as_bf16};
 use half::bf16;
 use std::arch::x86_64::*;
@@ -106,6 +107,7 @@ macro_rules! avx512 {
             }
             fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
             fn prefetch_far(p: *const u8) { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+            fn prefetch_to_write(p: *const u8) { prefetchw(p) }
             fn load_bits(p: *const u32) -> __m512i { _mm512_loadu_si512(p.cast()) }
             fn store_bits(p: *mut u32, v: __m512i) { _mm512_storeu_si512(p.cast(), v) }
             fn store_low_bytes(p: *mut u8, v: __m512i) {

@@ -134,6 +134,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn prefetch(p: *const u8);
     /// Asks for the cache line at `p` without taking room in the first-level cache.
     unsafe fn prefetch_far(p: *const u8);
+    /// Asks for the cache line at `p` to write to it, so that no other processor has it when that is done;
+    /// nothing where there is no such instruction.
+    #[inline(always)]
+    unsafe fn prefetch_to_write(_p: *const u8) {}
 
     unsafe fn load_bits(p: *const u32) -> Self::I;
     unsafe fn store_bits(p: *mut u32, v: Self::I);

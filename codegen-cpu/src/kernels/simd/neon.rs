@@ -284,6 +284,9 @@ impl<const DOTS: u8> Simd for Neon<DOTS> {
         fn prefetch_far(p: *const u8) {
             asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(nostack, preserves_flags, readonly))
         }
+        fn prefetch_to_write(p: *const u8) {
+            asm!("prfm pstl1keep, [{p}]", p = in(reg) p, options(nostack, preserves_flags, readonly))
+        }
         fn load_bits(p: *const u32) -> Bits {
             Bits(quad!(i => vld1q_u32(p.add(4 * i))))
         }

@@ -70,6 +70,10 @@ impl Compact {
                     for tile in 0..tiles {
                         let (row, rows) = tile_rows(product.rows, tiles, tile);
                         let (vector, vectors) = tile_rows(VECTORS, tiles, tile);
+                        let results = ResultRows::From(row, rows);
+                        if after == groups {
+                            product.end.ask::<S>(panel, results);
+                        }
                         let is_only = groups <= block_groups;
                         let sums = sums.add(if is_only { 0 } else { row * WIDTH });
                         let octets = if vectors == 0 { 0 } else { unpack.octets };
@@ -91,7 +95,7 @@ impl Compact {
                         };
                         meeting.multiply::<S>(rows);
                         if after == groups {
-                            let rows = ResultRows::From(row, rows);
+                            let rows = results;
                             let sums = PanelSums { panel, sums, rows, factors: None };
                             product.end.store::<S>(sums);
                         }
