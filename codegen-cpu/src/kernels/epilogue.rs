@@ -356,7 +356,7 @@ impl End {
         unsafe { S::enter(Finish(self, sums)) }
     }
 
-    /// Asks for the lines that the results of a panel go to, which other threads have read.
+    /// Asks for the lines that the results of a panel go to: other threads have read them, and much else came since.
     ///
     /// # Safety
     /// As [`End::store`].
