@@ -202,8 +202,8 @@ def tools(server):
 
 
 def timeouts(server):
-    slow = lambda: client(server, timeout=0.05).chat.completions.create(
-        model="demo", messages=QUESTION, max_tokens=400, extra_body={"ignore_eos": True})
+    slow = lambda: client(server, timeout=0.02).chat.completions.create(
+        model="demo", messages=QUESTION, n=8, max_tokens=400, extra_body={"ignore_eos": True})
     raises(openai.APITimeoutError, slow)
     server.becomes_idle()
 
