@@ -74,7 +74,7 @@ impl Capture {
         let weights = weights.map(|at| (at.offset, at.bytes));
         let Some(open) = &mut self.chain else {
             let (call, _) = binding.bind(kernel, args, scalars, None)?;
-            self.launches.push(Launch { work: Work::Call(call), weights: weights.collect() });
+            self.add(Work::Call(call), weights.collect());
             return Ok(());
         };
         let bad = |why: &str| DeviceError::BadCall { kernel: kernel.into(), why: why.into() };
@@ -110,8 +110,12 @@ impl Capture {
         let open = self.chain.take().ok_or(DeviceError::Misuse("no chain is open"))?;
         check_chain(open.chain.rows, &open.uses)
             .map_err(|why| DeviceError::BadCall { kernel: "a chain".into(), why })?;
-        self.launches.push(Launch { work: Work::Chain(open.chain), weights: open.weights });
+        self.add(Work::Chain(open.chain), open.weights);
         Ok(())
+    }
+
+    fn add(&mut self, work: Work, weights: Vec<(u64, u64)>) {
+        self.launches.push(Launch { work, weights, upcoming: Vec::new() });
     }
 
     /// The most working memory that any call wants.

@@ -4,11 +4,39 @@ use super::memory::{Mapping, Memory};
 use crate::kernels::{Run, Scratch};
 use std::sync::Arc;
 
+/// How many launches further on weights are asked for: from a layer's first product over rotation and attention to
+/// the second.
+const SOON: usize = 3;
+
 /// What the threads do before they meet.
 pub(super) struct Launch {
     pub(super) work: Work,
     /// Offset and bytes of the weights it reads.
     pub(super) weights: Vec<(u64, u64)>,
+    /// What each thread reads first of the weights of a launch soon after this one: see [`foresee`].
+    pub(super) upcoming: Vec<Upcoming>,
+}
+
+/// An address to ask for; null when none is known.
+#[derive(Clone, Copy)]
+pub(super) struct Upcoming(pub(super) *const u8);
+
+// SAFETY: an address that nobody reads from.
+unsafe impl Send for Upcoming {}
+// SAFETY: as above.
+unsafe impl Sync for Upcoming {}
+
+/// Tells each launch what `threads` threads read first of the weights of those soon after it.
+pub(super) fn foresee(launches: &mut [Launch], threads: usize) {
+    for at in 0..launches.len() {
+        let (launch, later) = launches[at..].split_first_mut().expect("`at` is one of them");
+        let first = |thread| {
+            let mut soon = later.iter().take(SOON);
+            let first = soon.find_map(|launch| launch.first_weights(thread, threads));
+            Upcoming(first.unwrap_or(std::ptr::null()))
+        };
+        launch.upcoming = (0..threads).map(first).collect();
+    }
 }
 
 /// How the threads divide a launch.
@@ -43,7 +71,7 @@ impl Launch {
     }
 
     /// The weights that thread `index` of `count` reads first, if that is known beforehand.
-    pub(super) fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
+    fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
         match &self.work {
             Work::Call(call) => call.first_weights(index, count),
             Work::Chain(_) => None,

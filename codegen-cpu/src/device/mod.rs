@@ -242,12 +242,13 @@ impl Device for CpuDevice {
         if self.capture.as_ref().is_some_and(Capture::in_chain) {
             return Err(DeviceError::Misuse("a chain is open"));
         }
-        let (Some(capture), Some(memory)) = (self.capture.take(), &self.memory) else {
+        let (Some(mut capture), Some(memory)) = (self.capture.take(), &self.memory) else {
             return Err(DeviceError::Misuse("no capture is open"));
         };
         let memory = Arc::clone(memory);
         let scratch = capture.scratch();
         self.reserve(scratch)?;
+        graph::foresee(&mut capture.launches, self.pool.threads());
         Ok(CpuGraph { launches: capture.launches, scratch, memory })
     }
 

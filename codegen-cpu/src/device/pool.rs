@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 
 /// How long a worker waits for the next replay before it sleeps.
 const SPIN: Duration = Duration::from_micros(150);
-/// How many launches further on weights are asked for: from a layer's first product over rotation and attention to
-/// the second.
-const SOON: usize = 3;
 /// Spins between looks at the clock.
 const SPINS_PER_LOOK: u32 = 256;
 
@@ -213,12 +210,9 @@ unsafe fn walk(shared: &Shared, job: Job, index: usize, mut clock: impl Clock) {
         upcoming: std::ptr::null(),
     };
     // SAFETY: the caller's promise.
-    let launches = unsafe { &*job.launches };
-    for (at, launch) in launches.iter().enumerate() {
+    for launch in unsafe { &*job.launches } {
         clock.begin();
-        let mut soon = launches[at + 1..].iter().take(SOON);
-        let first = soon.find_map(|launch| launch.first_weights(index, shared.threads));
-        worker.upcoming = first.unwrap_or(std::ptr::null());
+        worker.upcoming = launch.upcoming[index].0;
         // SAFETY: calls were bound to memory that is alive; scratch is as large as they asked for.
         unsafe {
             match &launch.work {

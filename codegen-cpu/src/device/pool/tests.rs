@@ -1,6 +1,7 @@
 //! The pool with work that counts itself.
 
 use super::*;
+use crate::device::graph::{Upcoming, foresee};
 use crate::kernels::{Run, Scratch};
 use std::thread::sleep;
 
@@ -31,7 +32,7 @@ fn counting(threads: usize, launches: usize, pause: u64) -> (Vec<Launch>, Arc<Ve
     let calls = Arc::new((0..threads).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
     let launch = |_| {
         let work = Work::Call(Box::new(Count { calls: Arc::clone(&calls), pause }));
-        Launch { work, weights: Vec::new() }
+        Launch { work, weights: Vec::new(), upcoming: vec![Upcoming(std::ptr::null()); threads] }
     };
     ((0..launches).map(launch).collect(), calls)
 }
@@ -114,12 +115,13 @@ impl Run for Reader {
 fn threads_know_what_they_read_first_a_few_launches_later() {
     let weights = [None, Some(1000), None, Some(2000), None, None, None, Some(3000), None];
     let mut told = Vec::new();
-    let launches = weights.map(|weights| {
+    let mut launches = weights.map(|weights| {
         let places = Arc::new((0..2).map(|_| AtomicUsize::new(1)).collect::<Vec<_>>());
         told.push(Arc::clone(&places));
         let work = Work::Call(Box::new(Reader { weights, told: places }));
-        Launch { work, weights: Vec::new() }
+        Launch { work, weights: Vec::new(), upcoming: Vec::new() }
     });
+    foresee(&mut launches, 2);
     replay(&mut Pool::new(2, false).unwrap(), &launches);
     let expected = [1020, 2020, 2020, 0, 3020, 3020, 3020, 0, 0];
     for (at, (told, expected)) in told.iter().zip(expected).enumerate() {

@@ -236,8 +236,8 @@ impl<W: Weight> Matmul<W> {
                         }
                         .multiply::<S>(rows);
                         if ends {
-                            let rows = results;
-                            self.end.store::<S>(PanelSums { panel, sums, rows, factors: None });
+                            let factors = None;
+                            self.end.store::<S>(PanelSums { panel, sums, rows: results, factors });
                         }
                     }
                 }

@@ -95,8 +95,8 @@ impl Compact {
                         };
                         meeting.multiply::<S>(rows);
                         if after == groups {
-                            let rows = results;
-                            let sums = PanelSums { panel, sums, rows, factors: None };
+                            let factors = None;
+                            let sums = PanelSums { panel, sums, rows: results, factors };
                             product.end.store::<S>(sums);
                         }
                     }
