@@ -198,19 +198,25 @@ impl Out {
     /// # Safety
     /// As [`Simd`]; row and columns were bound.
     #[inline(always)]
-    unsafe fn store<S: Simd>(
+    unsafe fn store<S: Simd, const N: usize>(
         &self,
         row: usize,
         first: usize,
         width: usize,
-        values: &Panel<S>,
+        values: [S::V; N],
         streams: bool,
     ) {
         #[inline(always)]
-        unsafe fn part<S: Simd, O: Element>(out: *mut O, width: usize, values: &Panel<S>) {
-            for (i, &v) in (0..width).step_by(LANES).zip(values) {
-                // SAFETY: as the caller's.
-                unsafe { O::store_part::<S>(out.add(i), v, width - i) }
+        unsafe fn parts<S: Simd, O: Element, const N: usize>(
+            out: *mut O,
+            width: usize,
+            values: [S::V; N],
+        ) {
+            for (v, value) in values.into_iter().enumerate() {
+                if v * LANES < width {
+                    // SAFETY: as the caller's.
+                    unsafe { O::store_part::<S>(out.add(v * LANES), value, width - v * LANES) }
+                }
             }
         }
         // SAFETY: as the caller's.
@@ -218,8 +224,10 @@ impl Out {
             match self {
                 Self::F32(out) if streams && width.is_multiple_of(LANES) => {
                     let out = out.row(row).add(first);
-                    for (i, &v) in (0..width).step_by(LANES).zip(values) {
-                        S::stream(out.add(i), v);
+                    for (v, value) in values.into_iter().enumerate() {
+                        if v * LANES < width {
+                            S::stream(out.add(v * LANES), value);
+                        }
                     }
                 }
                 Self::Bf16(out) if streams && width.is_multiple_of(2 * LANES) => {
@@ -231,8 +239,8 @@ impl Out {
                         S::stream(out.add(i).cast(), S::load(line.as_ptr().cast()));
                     }
                 }
-                Self::F32(out) => part::<S, f32>(out.row(row).add(first), width, values),
-                Self::Bf16(out) => part::<S, bf16>(out.row(row).add(first), width, values),
+                Self::F32(out) => parts::<S, f32, N>(out.row(row).add(first), width, values),
+                Self::Bf16(out) => parts::<S, bf16, N>(out.row(row).add(first), width, values),
             }
         }
     }
@@ -406,36 +414,55 @@ impl Vectorised for Finish<'_> {
     /// As for [`End::store`].
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self(end, PanelSums { panel, sums, rows, factors }) = self;
-        for i in 0..rows.count() {
-            let row = rows.at(i);
-            // SAFETY: as the caller's.
-            unsafe {
-                let factor = factors.map(|(factors, sources)| *factors.add(sources[i] as usize));
-                end.finish_row::<S>(row, panel, sums.add(i * WIDTH), factor);
+        let Self(end, sums) = self;
+        // SAFETY: as the caller's.
+        unsafe {
+            if end.integers.is_none() && end.n >= (sums.panel + 1) * WIDTH {
+                end.rows::<S, true>(sums)
+            } else {
+                end.rows::<S, false>(sums)
             }
         }
     }
 }
 
 impl End {
+    /// Finishes the rows of a panel, which is `WHOLE` when it has 64 outputs whose sums are floats: of
+    /// such rows the values stay in registers.
+    ///
+    /// # Safety
+    /// As [`End::store`].
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const WHOLE: bool>(&self, of: PanelSums<'_>) {
+        let PanelSums { panel, sums, rows, factors } = of;
+        for i in 0..rows.count() {
+            let row = rows.at(i);
+            // SAFETY: as the caller's.
+            unsafe {
+                let factor = factors.map(|(factors, sources)| *factors.add(sources[i] as usize));
+                self.row::<S, WHOLE>(row, panel, sums.add(i * WIDTH), factor);
+            }
+        }
+    }
+
     /// Takes the 64 sums of a row.
     ///
     /// # Safety
     /// As [`End::store`].
     #[inline(always)]
-    unsafe fn finish_row<S: Simd>(
+    unsafe fn row<S: Simd, const WHOLE: bool>(
         &self,
         row: usize,
         panel: usize,
         sums: *const f32,
         factor: Option<f32>,
     ) {
-        let (mut first, mut width) = (panel * WIDTH, (self.n - panel * WIDTH).min(WIDTH));
+        let first = panel * WIDTH;
+        let width = if WHOLE { WIDTH } else { (self.n - first).min(WIDTH) };
         // SAFETY: `first + width <= n`, and half of both where pairs become one.
         unsafe {
             let mut values: Panel<S> = match &self.integers {
-                Some((bias, scale)) => {
+                Some((bias, scale)) if !WHOLE => {
                     let (bias, scale) = (bias.row(0).add(first), scale.row(0).add(first));
                     let mut floats = [0.0; WIDTH];
                     for (i, float) in floats.iter_mut().enumerate().take(width) {
@@ -444,49 +471,79 @@ impl End {
                     }
                     std::array::from_fn(|v| S::load(floats.as_ptr().add(v * LANES)))
                 }
-                None => std::array::from_fn(|v| S::load(sums.add(v * LANES))),
+                _ => std::array::from_fn(|v| S::load(sums.add(v * LANES))),
             };
             if let Some(factor) = factor {
                 values = values.map(|v| S::mul(v, S::splat(factor)));
             }
             if let Some(bias) = self.bias.of(row) {
-                for (i, v) in (0..width).step_by(LANES).zip(&mut values) {
-                    *v = S::add(*v, f32::load_part::<S>(bias.add(first + i), width - i));
-                }
+                add::<S, _>(&mut values, bias.add(first), width);
             }
             match &self.gate {
-                Gate::None => {}
-                Gate::Silu => gated::<S, _>(&SiluMul, &mut values),
-                Gate::Clamped(gate) => gated::<S, _>(gate, &mut values),
-            }
-            if !matches!(self.gate, Gate::None) {
-                (first, width) = (panel * HALF, HALF);
-            }
-            if let Some(residual) = &self.residual {
-                let residual = residual.row(row).add(first);
-                for (i, v) in (0..width).step_by(LANES).zip(&mut values) {
-                    *v = S::add(f32::load_part::<S>(residual.add(i), width - i), *v);
+                Gate::None => self.put::<S, _>(row, panel, width, values),
+                Gate::Silu => self.put::<S, _>(row, panel, HALF, gated::<S, _>(&SiluMul, values)),
+                Gate::Clamped(gate) => {
+                    self.put::<S, _>(row, panel, HALF, gated::<S, _>(gate, values))
                 }
             }
-            self.out.store::<S>(row, first, width, &values, self.streams);
+        }
+    }
+
+    /// Adds the residual to the `width` results of a row and panel, and stores them.
+    ///
+    /// # Safety
+    /// As [`End::store`].
+    #[inline(always)]
+    unsafe fn put<S: Simd, const N: usize>(
+        &self,
+        row: usize,
+        panel: usize,
+        width: usize,
+        mut values: [S::V; N],
+    ) {
+        let first = panel * N * LANES;
+        // SAFETY: as the caller's.
+        unsafe {
+            if let Some(residual) = &self.residual {
+                add::<S, N>(&mut values, residual.row(row).add(first), width);
+            }
+            self.out.store::<S, N>(row, first, width, values, self.streams);
             if let Some(largest) = &self.largest {
-                largest.store::<S>(row, panel, width, &values);
+                largest.store::<S, N>(row, panel, width, values);
             }
         }
     }
 }
 
-/// Makes one value of each gate and its up.
+/// Adds the `width` values at `more`.
+///
+/// # Safety
+/// As [`Simd`]; they exist.
+#[inline(always)]
+unsafe fn add<S: Simd, const N: usize>(values: &mut [S::V; N], more: *const f32, width: usize) {
+    for (v, value) in values.iter_mut().enumerate() {
+        if v * LANES < width {
+            // SAFETY: as the caller's.
+            unsafe {
+                let more = f32::load_part::<S>(more.add(v * LANES), width - v * LANES);
+                *value = S::add(*value, more);
+            }
+        }
+    }
+}
+
+/// One value of each gate and its up.
 ///
 /// # Safety
 /// As [`Simd`].
 #[inline(always)]
-unsafe fn gated<S: Simd, F: Binary>(gate: &F, values: &mut Panel<S>) {
-    let (gates, ups) = values.split_at_mut(HALF / LANES);
-    for (v, up) in gates.iter_mut().zip(ups) {
+unsafe fn gated<S: Simd, F: Binary>(gate: &F, values: Panel<S>) -> [S::V; HALF / LANES] {
+    let mut results = [values[0]; HALF / LANES];
+    for (v, result) in results.iter_mut().enumerate() {
         // SAFETY: as the caller's.
-        *v = unsafe { gate.apply::<S>(*v, *up) };
+        *result = unsafe { gate.apply::<S>(values[v], values[HALF / LANES + v]) };
     }
+    results
 }
 
 /// Finds the index of the largest of each row, the smallest index when several are equal. NaN is
@@ -525,19 +582,25 @@ impl Largest {
     /// # Safety
     /// As [`Simd`]; row and panel exist, buffers are alive.
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, row: usize, panel: usize, width: usize, values: &Panel<S>) {
+    unsafe fn store<S: Simd, const N: usize>(
+        &self,
+        row: usize,
+        panel: usize,
+        width: usize,
+        values: [S::V; N],
+    ) {
         // SAFETY: the scratch has a place for each row and panel. `max` gives its second operand
         // where the first is NaN.
         unsafe {
             let mut most = S::splat(f32::NEG_INFINITY);
-            for (i, &v) in (0..width).step_by(LANES).zip(values) {
-                let mut v = v;
-                if width - i < LANES {
-                    let mut lanes = S::lanes(v);
-                    lanes[width - i..].fill(f32::NEG_INFINITY);
-                    v = S::load(lanes.as_ptr());
+            for (v, mut value) in values.into_iter().enumerate() {
+                let rest = width.saturating_sub(v * LANES);
+                if rest < LANES {
+                    let mut lanes = S::lanes(value);
+                    lanes[rest..].fill(f32::NEG_INFINITY);
+                    value = S::load(lanes.as_ptr());
                 }
-                most = S::max(v, most);
+                most = S::max(value, most);
             }
             *self.best.row(row).add(panel) = S::largest(most);
         }
