@@ -69,10 +69,11 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sequences that an artifact decodes together: few, for which weights are stored otherwise than for many.
-type Batches = (&'static str, &'static [usize]);
-const FEW: Batches = ("few", &[1, 8]);
-const MANY: Batches = ("many", &[16, 24]);
+/// Sequences that an artifact decodes together, and its KV blocks: few, for which weights and KV blocks are stored
+/// otherwise than for many.
+type Batches = (&'static str, &'static [usize], usize);
+const FEW: Batches = ("few", &[1, 8], 512);
+const MANY: Batches = ("many", &[16, 24], 1280);
 
 /// The artifact that does `work`: prompts are for either.
 fn batches(work: &str) -> Batches {
@@ -115,7 +116,7 @@ impl Bench {
     }
 
     /// The compiled shape; the checkpoint is made once.
-    fn artifact(&self, (name, sizes): Batches) -> anyhow::Result<Artifact> {
+    fn artifact(&self, (name, sizes, blocks): Batches) -> anyhow::Result<Artifact> {
         let head = if self.args.quantize_head { "-head" } else { "" };
         let model = self.args.dir.join(&self.name);
         let out =
@@ -124,9 +125,9 @@ impl Bench {
             if !model.join("config.json").exists() {
                 write_random(&model, &self.shape, 1)?;
             }
-            let mut words =
-                "--max-context 4096 --prefill-chunks 64 512 2048 --kv-blocks 1280 --graph-bs"
-                    .to_owned();
+            let mut words = format!(
+                "--max-context 4096 --prefill-chunks 64 512 2048 --kv-blocks {blocks} --graph-bs"
+            );
             words.extend(sizes.iter().map(|n| format!(" {n}")));
             if self.weights != "bf16" {
                 words += &format!(" --quantize {}", self.weights);

@@ -85,6 +85,10 @@ pub(super) fn private(start: *mut u8, len: usize, at: BufferRef) -> Option<Buffe
     Some(Buffer { ptr: start.wrapping_add(offset), bytes, writable: true, private: true })
 }
 
+/// So large a state is in huge pages. Each layer has its KV blocks apart, so the first token takes a huge
+/// page in every layer: little of a memory for many sequences, much of one for a single sequence.
+const LARGE_STATE: u64 = 128 << 20;
+
 /// The three spaces of an artifact. Addresses stay the same as long as it lives.
 pub(super) struct Memory {
     weights: Arc<MappedFile>,
@@ -94,10 +98,13 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(request: MemoryRequest) -> Result<Self, DeviceError> {
+        let state = match request.state_bytes {
+            LARGE_STATE.. => Mapping::new,
+            _ => Mapping::small_pages,
+        };
         Ok(Self {
             arena: Mapping::new(request.arena_bytes, "the arena")?,
-            // Each layer has its KV blocks apart: in huge pages a short sequence would take one in each.
-            state: Mapping::small_pages(request.state_bytes, "the KV blocks and other state")?,
+            state: state(request.state_bytes, "the KV blocks and other state")?,
             weights: request.weights,
         })
     }

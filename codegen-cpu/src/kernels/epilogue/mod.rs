@@ -4,15 +4,19 @@
 //! product for every end would cost more than asking. The steps are those of the kernels that do
 //! the same apart, rounded alike, so that results have the same bits.
 
+mod largest;
+mod out;
+
+pub(crate) use out::Out;
+
 use super::bind::{Binder, Rows};
 use super::element::Element;
 use super::elementwise::{Binary, SiluMul, SwigluClamped};
 use super::experts::expert;
 use super::matmul::WIDTH;
 use super::simd::{LANES, Simd, Vectorised};
-use super::top_k::{Find, Top};
 use super::worker::Worker;
-use half::bf16;
+use largest::Largest;
 
 /// Gates of a panel, which come before as many ups.
 const HALF: usize = WIDTH / 2;
@@ -115,134 +119,6 @@ impl Plan {
         let largest = if is_asked { Some(Largest::bind(b, self, out, (rows, n))?) } else { None };
         let streams = rows * width * out.element_bytes() >= STREAMED_BYTES && out.in_lines();
         Ok(End { n, integers, bias, gate, residual, out, streams, largest })
-    }
-}
-
-/// Where results go.
-#[derive(Clone, Copy)]
-pub(crate) enum Out {
-    F32(Rows<f32>),
-    Bf16(Rows<bf16>),
-}
-
-impl Out {
-    /// Takes the next buffer; the last word of the kernel's name is its type.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub(crate) fn bind(
-        b: &mut Binder<'_>,
-        rows: usize,
-        n: usize,
-        stride: usize,
-    ) -> Result<Self, String> {
-        if b.name().ends_with("_bf16") {
-            Ok(Self::Bf16(b.output("out", rows, n, stride)?))
-        } else {
-            Ok(Self::F32(b.output("out", rows, n, stride)?))
-        }
-    }
-
-    fn element_bytes(&self) -> usize {
-        match self {
-            Self::F32(_) => size_of::<f32>(),
-            Self::Bf16(_) => size_of::<bf16>(),
-        }
-    }
-
-    /// Whether every row begins with a cache line.
-    fn in_lines(&self) -> bool {
-        let stride = match self {
-            Self::F32(rows) => rows.stride(),
-            Self::Bf16(rows) => rows.stride(),
-        };
-        // SAFETY: the first row's address.
-        let first = unsafe { self.row(0) };
-        first.addr().is_multiple_of(LINE_BYTES)
-            && (stride * self.element_bytes()).is_multiple_of(LINE_BYTES)
-    }
-
-    /// Where a row begins.
-    ///
-    /// # Safety
-    /// It exists.
-    #[inline(always)]
-    unsafe fn row(&self, row: usize) -> *const u8 {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Self::F32(rows) => rows.row(row).cast_const().cast(),
-                Self::Bf16(rows) => rows.row(row).cast_const().cast(),
-            }
-        }
-    }
-
-    /// As [`Rows::skip`].
-    ///
-    /// # Safety
-    /// As [`Rows::skip`].
-    #[inline(always)]
-    pub(crate) unsafe fn skip(self, n: usize) -> Self {
-        // SAFETY: as the caller's.
-        unsafe {
-            match self {
-                Self::F32(rows) => Self::F32(rows.skip(n)),
-                Self::Bf16(rows) => Self::Bf16(rows.skip(n)),
-            }
-        }
-    }
-
-    /// Stores `width` values from column `first` of `row` on; past the caches if `streams`, which
-    /// whole lines of [`Out::in_lines`] may.
-    ///
-    /// # Safety
-    /// As [`Simd`]; row and columns were bound.
-    #[inline(always)]
-    unsafe fn store<S: Simd, const N: usize>(
-        &self,
-        row: usize,
-        first: usize,
-        width: usize,
-        values: [S::V; N],
-        streams: bool,
-    ) {
-        #[inline(always)]
-        unsafe fn parts<S: Simd, O: Element, const N: usize>(
-            out: *mut O,
-            width: usize,
-            values: [S::V; N],
-        ) {
-            for (v, value) in values.into_iter().enumerate() {
-                if v * LANES < width {
-                    // SAFETY: as the caller's.
-                    unsafe { O::store_part::<S>(out.add(v * LANES), value, width - v * LANES) }
-                }
-            }
-        }
-        // SAFETY: as the caller's.
-        unsafe {
-            match self {
-                Self::F32(out) if streams && width.is_multiple_of(LANES) => {
-                    let out = out.row(row).add(first);
-                    for (v, value) in values.into_iter().enumerate() {
-                        if v * LANES < width {
-                            S::stream(out.add(v * LANES), value);
-                        }
-                    }
-                }
-                Self::Bf16(out) if streams && width.is_multiple_of(2 * LANES) => {
-                    let out = out.row(row).add(first);
-                    let mut line = [bf16::ZERO; 2 * LANES];
-                    for (i, pair) in (0..width).step_by(2 * LANES).zip(values.as_chunks::<2>().0) {
-                        S::store_bf16(line.as_mut_ptr(), pair[0]);
-                        S::store_bf16(line.as_mut_ptr().add(LANES), pair[1]);
-                        S::stream(out.add(i).cast(), S::load(line.as_ptr().cast()));
-                    }
-                }
-                Self::F32(out) => parts::<S, f32, N>(out.row(row).add(first), width, values),
-                Self::Bf16(out) => parts::<S, bf16, N>(out.row(row).add(first), width, values),
-            }
-        }
     }
 }
 
@@ -544,106 +420,4 @@ unsafe fn gated<S: Simd, F: Binary>(gate: &F, values: Panel<S>) -> [S::V; HALF /
         *result = unsafe { gate.apply::<S>(values[v], values[HALF / LANES + v]) };
     }
     results
-}
-
-/// Finds the index of the largest of each row, the smallest index when several are equal. NaN is
-/// never the largest; a row without numbers gives 0. And the largest several, as `top_k_f32`.
-struct Largest {
-    rows: usize,
-    panels: usize,
-    ids: Option<Rows<i32>>,
-    top: Option<Top>,
-    out: Rows<f32>,
-    n: usize,
-    /// The largest value of each panel.
-    best: Rows<f32>,
-}
-
-impl Largest {
-    fn bind(
-        b: &mut Binder<'_>,
-        plan: Plan,
-        out: Out,
-        (rows, n): (usize, usize),
-    ) -> Result<Self, String> {
-        if i32::try_from(n).is_err() {
-            return Err(format!("`N` is {n}, too large for an index"));
-        }
-        let Out::F32(out) = out else { return Err("the largest of bf16".to_owned()) };
-        let panels = n.div_ceil(WIDTH);
-        let ids = if plan.argmax { Some(b.output("ids", 1, rows, rows)?) } else { None };
-        let top = if plan.top_k > 0 { Some(Top::bind(b, rows, n, plan.top_k)?) } else { None };
-        let best = b.output("scratch", rows, panels, panels)?;
-        Ok(Self { rows, panels, ids, top, out, n, best })
-    }
-
-    /// Takes the results of a row and panel, of which there are `width`.
-    ///
-    /// # Safety
-    /// As [`Simd`]; row and panel exist, buffers are alive.
-    #[inline(always)]
-    unsafe fn store<S: Simd, const N: usize>(
-        &self,
-        row: usize,
-        panel: usize,
-        width: usize,
-        values: [S::V; N],
-    ) {
-        // SAFETY: the scratch has a place for each row and panel. `max` gives its second operand
-        // where the first is NaN.
-        unsafe {
-            let mut most = S::splat(f32::NEG_INFINITY);
-            for (v, mut value) in values.into_iter().enumerate() {
-                let rest = width.saturating_sub(v * LANES);
-                if rest < LANES {
-                    let mut lanes = S::lanes(value);
-                    lanes[rest..].fill(f32::NEG_INFINITY);
-                    value = S::load(lanes.as_ptr());
-                }
-                most = S::max(value, most);
-            }
-            *self.best.row(row).add(panel) = S::largest(most);
-        }
-    }
-
-    /// # Safety
-    /// As [`End::finish`].
-    #[inline(always)]
-    unsafe fn finish<S: Simd>(&self, worker: &Worker<'_>) {
-        worker.barrier.wait();
-        // SAFETY: every panel's place was written before the barrier.
-        unsafe {
-            if let Some(ids) = &self.ids {
-                for row in worker.share(self.rows) {
-                    *ids.row(0).add(row) = self.index(row);
-                }
-            }
-            if let Some(top) = &self.top {
-                let (x, panels) = (self.out, Some(self.best));
-                S::enter(Find { top, worker, rows: self.rows, x, panels });
-            }
-        }
-    }
-
-    /// The index of the largest of a row.
-    ///
-    /// # Safety
-    /// The row and the largest values of its panels are written, buffers are alive.
-    #[inline(always)]
-    unsafe fn index(&self, row: usize) -> i32 {
-        // SAFETY: as the caller's.
-        unsafe {
-            let (mut value, mut best) = (f32::NEG_INFINITY, 0);
-            for panel in 0..self.panels {
-                let candidate = *self.best.row(row).add(panel);
-                if candidate > value {
-                    (value, best) = (candidate, panel);
-                }
-            }
-            let mut columns = best * WIDTH..self.n.min((best + 1) * WIDTH);
-            let out = self.out.row(row);
-            let index = columns.find(|&i| value > f32::NEG_INFINITY && *out.add(i) == value);
-            index.unwrap_or(0) as i32
-        }
-    }
 }
