@@ -98,15 +98,20 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(request: MemoryRequest) -> Result<Self, DeviceError> {
-        let state = match request.state_bytes {
-            LARGE_STATE.. => Mapping::new,
-            _ => Mapping::small_pages,
-        };
         Ok(Self {
             arena: Mapping::new(request.arena_bytes, "the arena")?,
-            state: state(request.state_bytes, "the KV blocks and other state")?,
+            state: Self::state(request.state_bytes)?,
             weights: request.weights,
         })
+    }
+
+    fn state(bytes: u64) -> Result<Mapping, DeviceError> {
+        let what = "the KV blocks and other state";
+        if bytes < LARGE_STATE {
+            Mapping::small_pages(bytes, what)
+        } else {
+            Mapping::new(bytes, what)
+        }
     }
 
     fn space(&self, space: Space) -> (*mut u8, usize, bool) {
@@ -134,5 +139,36 @@ impl Memory {
     /// Lets the system take back the pages of a range of the weights; they can be read again.
     pub(super) fn release_weights(&self, offset: u64, bytes: u64) {
         self.weights.release(offset as usize, bytes as usize);
+    }
+}
+
+// Emulators of other processors take the hint and forget it.
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// Whether huge pages were asked for where `mapping` lies, or `None` where the system has none.
+    fn is_huge(mapping: &Mapping) -> Option<bool> {
+        std::fs::metadata("/sys/kernel/mm/transparent_hugepage").ok()?;
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let mut inside = false;
+        for line in maps.lines() {
+            let first = line.split(' ').next()?;
+            if let Some((from, to)) = first.split_once('-') {
+                let at = |hex| usize::from_str_radix(hex, 16);
+                inside = (at(from).ok()?..at(to).ok()?).contains(&mapping.ptr().addr());
+            } else if inside && first == "VmFlags:" {
+                return Some(line.split(' ').any(|flag| flag == "hg"));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_large_state_is_in_huge_pages() {
+        let (small, large) = (Memory::state(LARGE_STATE - 1), Memory::state(LARGE_STATE));
+        let (small, large) = (small.expect("address space"), large.expect("address space"));
+        assert_ne!(is_huge(&small), Some(true));
+        assert_ne!(is_huge(&large), Some(false));
     }
 }
