@@ -68,7 +68,7 @@ impl Largest {
     }
 
     /// # Safety
-    /// As [`End::finish`].
+    /// As [`super::End::finish`].
     #[inline(always)]
     pub(super) unsafe fn finish<S: Simd>(&self, worker: &Worker<'_>) {
         worker.barrier.wait();
