@@ -69,11 +69,16 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sequences that an artifact decodes together, and its KV blocks: few, for which weights and KV blocks are stored
-/// otherwise than for many.
-type Batches = (&'static str, &'static [usize], usize);
-const FEW: Batches = ("few", &[1, 8], 512);
-const MANY: Batches = ("many", &[16, 24], 1280);
+/// What an artifact is for: few sequences, for which weights and KV blocks are stored otherwise than for many.
+#[derive(PartialEq)]
+struct Batches {
+    name: &'static str,
+    /// Sequences that decode together.
+    sizes: [usize; 2],
+    kv_blocks: usize,
+}
+const FEW: Batches = Batches { name: "few", sizes: [1, 8], kv_blocks: 512 };
+const MANY: Batches = Batches { name: "many", sizes: [16, 24], kv_blocks: 1280 };
 
 /// The artifact that does `work`: prompts are for either.
 fn batches(work: &str) -> Batches {
@@ -116,7 +121,8 @@ impl Bench {
     }
 
     /// The compiled shape; the checkpoint is made once.
-    fn artifact(&self, (name, sizes, blocks): Batches) -> anyhow::Result<Artifact> {
+    fn artifact(&self, batches: Batches) -> anyhow::Result<Artifact> {
+        let Batches { name, sizes, kv_blocks } = batches;
         let head = if self.args.quantize_head { "-head" } else { "" };
         let model = self.args.dir.join(&self.name);
         let out =
@@ -126,7 +132,7 @@ impl Bench {
                 write_random(&model, &self.shape, 1)?;
             }
             let mut words = format!(
-                "--max-context 4096 --prefill-chunks 64 512 2048 --kv-blocks {blocks} --graph-bs"
+                "--max-context 4096 --prefill-chunks 64 512 2048 --kv-blocks {kv_blocks} --graph-bs"
             );
             words.extend(sizes.iter().map(|n| format!(" {n}")));
             if self.weights != "bf16" {

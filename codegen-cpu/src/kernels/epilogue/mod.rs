@@ -414,6 +414,7 @@ unsafe fn add<S: Simd, const N: usize>(values: &mut [S::V; N], more: *const f32,
 /// As [`Simd`].
 #[inline(always)]
 unsafe fn gated<S: Simd, F: Binary>(gate: &F, values: Panel<S>) -> [S::V; HALF / LANES] {
+    // No `from_fn`: a closure around so much is not inlined, and gates then take four times as long.
     let mut results = [values[0]; HALF / LANES];
     for (v, result) in results.iter_mut().enumerate() {
         // SAFETY: as the caller's.
