@@ -42,7 +42,7 @@ const POWER_OF_TWO: [f32; 6] =
     [1.326_472_7e-3, 9.671_513e-3, 0.055_507_336, 0.240_222_42, 0.693_147, 1.0];
 
 /// `2^x` for `x` up to 127 with a relative error below 3e-7, for what is rounded to bf16 afterwards. 1 at
-/// zero; zero below -150 and where `x` is NaN.
+/// zero; below -125 and where `x` is NaN `2^-125`.
 ///
 /// # Safety
 /// The machine has the instructions of `S`.
@@ -50,14 +50,15 @@ const POWER_OF_TWO: [f32; 6] =
 pub(crate) unsafe fn exp2_short<S: Simd>(x: S::V) -> S::V {
     // SAFETY: registers only; the instructions are the caller's promise.
     unsafe {
-        let x = S::max(x, S::splat(-200.0));
-        let n = S::round(x);
-        let r = S::sub(x, n);
+        let x = S::max(x, S::splat(-125.0));
+        let shifted = S::add(x, S::splat(ROUND));
+        let r = S::sub(x, S::sub(shifted, S::splat(ROUND)));
         let mut p = S::splat(POWER_OF_TWO[0]);
         for c in &POWER_OF_TWO[1..] {
             p = S::mul_add(p, r, S::splat(*c));
         }
-        S::scale(p, n)
+        let exponent = S::shl::<23>(S::to_bits(shifted));
+        S::from_bits(S::add_bits(S::to_bits(p), exponent))
     }
 }
 
@@ -122,7 +123,8 @@ mod tests {
             }
             let edges = [0.0, -0.0, -151.0, -1e30, f32::NEG_INFINITY, f32::NAN];
             let got = of(std::array::from_fn(|i| edges[i % edges.len()]));
-            assert_eq!(got[..edges.len()], [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+            let least = 2f32.powi(-125);
+            assert_eq!(got[..edges.len()], [1.0, 1.0, least, least, least, least]);
         }
     }
 

@@ -84,7 +84,8 @@ impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
 
     fn scratch<S: Simd>(&self) -> Scratch {
         let queries = self.tile_rows::<S>() * self.group;
-        let floats = queries * (2 * self.stride() + CHUNK_TOKENS + CHUNK_TOKENS / 2 + 2);
+        let chunk = CHUNK_TOKENS + CHUNK_TOKENS / 2;
+        let floats = queries * (2 * self.stride() + chunk + 2 * LANES + 1);
         Scratch { private: (floats * size_of::<f32>()).next_multiple_of(64), shared: 0 }
     }
 
@@ -284,9 +285,10 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             let q: *mut f32 = worker.private.cast();
             let sums = q.add(queries * stride);
             let scores = sums.add(queries * stride);
-            let maxima = scores.add(queries * CHUNK_TOKENS);
-            let totals = maxima.add(queries);
-            let rounded: *mut bf16 = totals.add(queries).cast();
+            let rounded: *mut bf16 = scores.add(queries * CHUNK_TOKENS).cast();
+            let totals: *mut f32 = rounded.add(queries * CHUNK_TOKENS).cast();
+            let largest = totals.add(queries * LANES);
+            let maxima = largest.add(queries * LANES);
             let (pairs, scale) = (const { pairs::<S, T>() }, self.scale);
             for i in 0..queries {
                 let (r, h) = (row + i / self.group, head * self.group + i % self.group);
@@ -300,13 +302,18 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     }
                     S::store(sums.add(i * stride + j), S::splat(0.0));
                 }
-                (*maxima.add(i), *totals.add(i)) = self.sinks.softmax(h);
+                let (most, weight) = self.sinks.softmax(h);
+                *maxima.add(i) = most;
+                S::store(totals.add(i * LANES), S::splat(0.0));
+                *totals.add(i * LANES) = weight;
             }
 
             let softmax = Softmax {
                 scores,
                 rounded,
+                floats: !pairs || !d.is_multiple_of(2 * LANES),
                 scale: if pairs { scale } else { 1.0 },
+                largest,
                 maxima,
                 totals,
                 sums,
@@ -339,6 +346,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                         stride,
                         groups: d / self.kv.group,
                         scores: scores.add(first * CHUNK_TOKENS + block * BLOCK_TOKENS),
+                        largest: largest.add(first * LANES),
                     }
                     .compute::<S>(tile);
                 }
@@ -348,7 +356,11 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 for (part, row) in parts.iter_mut().zip(all.clone()) {
                     *part = self.part(row, start);
                 }
-                softmax.chunk::<S, T>(self.group, parts);
+                softmax.chunk::<S, T>(
+                    self.group,
+                    parts,
+                    (block * BLOCK_TOKENS, end * BLOCK_TOKENS),
+                );
 
                 // Whole pairs of the tokens that all rows see.
                 let shared = parts.iter().fold((0, CHUNK_TOKENS), |shared, part| {
@@ -394,7 +406,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             for i in 0..queries {
                 let (r, h) = (row + i / self.group, head * self.group + i % self.group);
                 let out = self.out.row(r).add(h * d);
-                let factor = S::splat(1.0 / *totals.add(i));
+                let factor = S::splat(1.0 / S::sum(S::load(totals.add(i * LANES))));
                 for j in (0..d).step_by(LANES) {
                     let x = S::mul(S::load(sums.add(i * stride + j)), factor);
                     O::store_part::<S>(out.add(j), x, d - j);

@@ -6,8 +6,7 @@ use crate::kernels::simd::{LANES, Simd};
 use half::bf16;
 use std::{f32::consts::LOG2_E, ops::Range};
 
-/// Queries that go vector by vector in turn: each waits for its largest score and its sum, and the
-/// others have work meanwhile.
+/// Queries that go vector by vector in turn, so that each has time to wait for its exponentials.
 const IN_TURN: usize = 4;
 
 /// The softmax of some queries. Every query has the bits that it has alone.
@@ -17,10 +16,15 @@ pub(super) struct Softmax {
     pub(super) scores: *mut f32,
     /// The weights as bf16 where [`pairs`] are multiplied.
     pub(super) rounded: *mut bf16,
+    /// Whether weights are also wanted as they are, in place of the scores.
+    pub(super) floats: bool,
     /// What scores are still to be multiplied with where [`pairs`] are, else 1.
     pub(super) scale: f32,
-    /// The largest scaled score so far, and the sum of all weights under it.
+    /// A vector for each query, whose largest lane is its largest score of the chunk.
+    pub(super) largest: *mut f32,
+    /// The largest scaled score so far, which is subtracted from all.
     pub(super) maxima: *mut f32,
+    /// A vector for each query, whose lanes add up to all of its weights so far.
     pub(super) totals: *mut f32,
     /// Weighted values so far, `stride` for each query, whole vectors.
     pub(super) sums: *mut f32,
@@ -29,46 +33,54 @@ pub(super) struct Softmax {
 
 impl Softmax {
     /// Takes the chunk's scores of the queries of some rows, `group` a row, of which each sees the
-    /// tokens that `parts` has for it, perhaps none. Sums and totals are multiplied with what a new
-    /// maximum makes of them.
+    /// tokens that `parts` has for it, perhaps none, of those that have scores, `all`.
     ///
     /// # Safety
-    /// As [`Simd`]; the pointers are valid for so many queries, parts are inside the chunk.
+    /// As [`Simd`]; the pointers are valid for so many queries, parts are inside `all`.
     #[inline(always)]
     pub(super) unsafe fn chunk<S: Simd, T: KvElement>(
         self,
         group: usize,
         parts: &[(usize, usize)],
+        all: (usize, usize),
     ) {
         let vectors = |&(from, to): &(usize, usize)| {
             (from / LANES * LANES, if from < to { to.next_multiple_of(LANES) } else { 0 })
         };
-        let mut query = 0;
+        let mut end = 0;
         for alike in parts.chunk_by(|a, b| vectors(a) == vectors(b)) {
-            let (begin, end) = (query, query + alike.len() * group);
+            let begin = end;
+            end += alike.len() * group;
             let part = vectors(&alike[0]);
-            if part.0 < part.1 {
-                // SAFETY: as the caller's; vectors end where the chunk does or before.
-                unsafe {
-                    for (r, &tokens) in alike.iter().enumerate() {
+            if part.0 >= part.1 {
+                continue;
+            }
+            // SAFETY: as the caller's; vectors end where the chunk does or before.
+            unsafe {
+                for (r, &tokens) in alike.iter().enumerate() {
+                    if tokens != all {
                         let first = begin + r * group;
                         self.hide::<S>(first..first + group, tokens, part);
                     }
-                    while query + IN_TURN <= end {
-                        self.some::<S, T, IN_TURN>(query, part);
-                        query += IN_TURN;
-                    }
-                    while query < end {
-                        self.some::<S, T, 1>(query, part);
-                        query += 1;
-                    }
+                }
+                for query in begin..end {
+                    self.raise::<S, T>(query);
+                }
+                let mut query = begin;
+                while query + IN_TURN <= end {
+                    self.weights::<S, T, IN_TURN>(query, part);
+                    query += IN_TURN;
+                }
+                while query < end {
+                    self.weights::<S, T, 1>(query, part);
+                    query += 1;
                 }
             }
-            query = end;
         }
     }
 
-    /// Makes the scores of the vectors `part` beside `tokens` those of nothing seen.
+    /// Makes the scores of the vectors `part` beside `tokens` those of nothing seen, and finds the largest
+    /// of the others.
     ///
     /// # Safety
     /// As for [`Softmax::chunk`].
@@ -89,68 +101,87 @@ impl Softmax {
                 if tokens.1 < part.1 {
                     keep::<S>(scores.add(part.1 - LANES), 0..tokens.1 + LANES - part.1);
                 }
+                let mut largest = S::load(scores.add(part.0));
+                for i in (part.0 + LANES..part.1).step_by(LANES) {
+                    largest = S::max(largest, S::load(scores.add(i)));
+                }
+                S::store(self.largest.add(query * LANES), largest);
             }
         }
     }
 
-    /// `Q` queries from `first` on, which all see something of the vectors `part` and nothing else.
+    /// Where a score of `query` is above all before, scales sums and totals to it. Most chunks have none and
+    /// only compare.
     ///
     /// # Safety
     /// As for [`Softmax::chunk`].
     #[inline(always)]
-    unsafe fn some<S: Simd, T: KvElement, const Q: usize>(
+    unsafe fn raise<S: Simd, T: KvElement>(self, query: usize) {
+        // SAFETY: as the caller's.
+        unsafe {
+            let largest = S::load(self.largest.add(query * LANES));
+            let largest = S::mul(largest, S::splat(self.scale));
+            let before = *self.maxima.add(query);
+            if !S::any_above(largest, before) {
+                return;
+            }
+            let now = S::largest(largest);
+            *self.maxima.add(query) = now;
+            let factor = match const { pairs::<S, T>() } {
+                true => exp2_short::<S>(S::splat((before - now) * LOG2_E)),
+                false => exp::<S>(S::splat(before - now)),
+            };
+            let totals = self.totals.add(query * LANES);
+            S::store(totals, S::mul(S::load(totals), factor));
+            for j in (0..self.stride).step_by(LANES) {
+                let sums = self.sums.add(query * self.stride + j);
+                S::store(sums, S::mul(S::load(sums), factor));
+            }
+        }
+    }
+
+    /// The weights of `Q` queries from `first` on, which all see something of the vectors `part` and nothing
+    /// else.
+    ///
+    /// # Safety
+    /// As for [`Softmax::chunk`].
+    #[inline(always)]
+    unsafe fn weights<S: Simd, T: KvElement, const Q: usize>(
         self,
         first: usize,
         part: (usize, usize),
     ) {
-        let Self { scores, rounded, scale, maxima, totals, sums, stride } = self;
+        let Self { scores, rounded, floats, scale, maxima, totals, .. } = self;
         let pairs = const { pairs::<S, T>() };
         // SAFETY: as the caller's.
         unsafe {
             let at: [usize; Q] = std::array::from_fn(|q| (first + q) * CHUNK_TOKENS);
-            let mut most = at.map(|at| S::load(scores.add(at + part.0)));
-            for i in (part.0 + LANES..part.1).step_by(LANES) {
-                for (most, at) in most.iter_mut().zip(at) {
-                    *most = S::max(*most, S::load(scores.add(at + i)));
-                }
-            }
-            let before: [f32; Q] = std::array::from_fn(|q| *maxima.add(first + q));
-            let now: [f32; Q] =
-                std::array::from_fn(|q| (S::largest(most[q]) * scale).max(before[q]));
             let by = S::splat(scale * LOG2_E);
-            let less = now.map(|now| S::splat(if pairs { -now * LOG2_E } else { now }));
-            let mut sum = [S::splat(0.0); Q];
+            let mut less = [S::splat(0.0); Q];
+            let mut total = [S::splat(0.0); Q];
+            for q in 0..Q {
+                let most = *maxima.add(first + q);
+                less[q] = S::splat(if pairs { -most * LOG2_E } else { most });
+                total[q] = S::load(totals.add((first + q) * LANES));
+            }
             for i in (part.0..part.1).step_by(LANES) {
                 for q in 0..Q {
-                    let (less, at) = (less[q], at[q]);
-                    let score = S::load(scores.add(at + i));
+                    let score = S::load(scores.add(at[q] + i));
                     let weight = match pairs {
-                        true => exp2_short::<S>(S::mul_add(score, by, less)),
-                        false => exp::<S>(S::sub(score, less)),
+                        true => exp2_short::<S>(S::mul_add(score, by, less[q])),
+                        false => exp::<S>(S::sub(score, less[q])),
                     };
-                    S::store(scores.add(at + i), weight);
-                    if pairs {
-                        S::store_bf16_normal(rounded.add(at + i), weight);
+                    if floats {
+                        S::store(scores.add(at[q] + i), weight);
                     }
-                    sum[q] = S::add(sum[q], weight);
+                    if pairs {
+                        S::store_bf16_normal(rounded.add(at[q] + i), weight);
+                    }
+                    total[q] = S::add(total[q], weight);
                 }
             }
             for q in 0..Q {
-                let total = totals.add(first + q);
-                if now[q] != before[q] {
-                    let power = match pairs {
-                        true => exp2_short::<S>(S::splat((before[q] - now[q]) * LOG2_E)),
-                        false => exp::<S>(S::splat(before[q] - now[q])),
-                    };
-                    let factor = S::lanes(power)[0];
-                    *maxima.add(first + q) = now[q];
-                    *total *= factor;
-                    let sums = sums.add((first + q) * stride);
-                    for j in (0..stride).step_by(LANES) {
-                        S::store(sums.add(j), S::mul(S::load(sums.add(j)), S::splat(factor)));
-                    }
-                }
-                *total += S::sum(sum[q]);
+                S::store(totals.add((first + q) * LANES), total[q]);
             }
         }
     }

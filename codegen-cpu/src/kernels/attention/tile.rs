@@ -58,6 +58,8 @@ pub(super) struct Scores<'a, T> {
     pub(super) groups: usize,
     /// Scores, [`CHUNK_TOKENS`] for each query.
     pub(super) scores: *mut f32,
+    /// A vector for each query, whose largest lane is the largest of its scores.
+    pub(super) largest: *mut f32,
 }
 
 /// Values of a chunk and the weights they are summed with.
@@ -103,39 +105,48 @@ impl<T: KvElement, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
         let (scores, mut block) = (self.0, 0);
         // SAFETY: as for `Scores::compute`; there are so many blocks.
         unsafe {
+            let mut largest = [S::splat(f32::NEG_INFINITY); Q];
             // Enough sums at once to hide the latency of the instruction.
             if const { pairs::<S, T>() && Q < 4 } {
                 while block + 4 <= scores.blocks.len() {
-                    scores.some_blocks::<S, Q, 4>(block);
+                    scores.some_blocks::<S, Q, 4>(block, &mut largest);
                     block += 4;
                 }
             } else if const { pairs::<S, T>() } {
                 while block + 2 <= scores.blocks.len() {
                     if block + 3 == scores.blocks.len() {
-                        scores.some_blocks::<S, Q, 3>(block);
+                        scores.some_blocks::<S, Q, 3>(block, &mut largest);
                         block += 3;
                     } else {
-                        scores.some_blocks::<S, Q, 2>(block);
+                        scores.some_blocks::<S, Q, 2>(block, &mut largest);
                         block += 2;
                     }
                 }
             }
             while block < scores.blocks.len() {
-                scores.some_blocks::<S, Q, 1>(block);
+                scores.some_blocks::<S, Q, 1>(block, &mut largest);
                 block += 1;
+            }
+            for (q, largest) in largest.into_iter().enumerate() {
+                S::store(scores.largest.add(q * LANES), largest);
             }
         }
     }
 }
 
 impl<T: KvElement> Scores<'_, T> {
-    /// The scores of `Q` queries and `B` blocks from `block` on.
+    /// The scores of `Q` queries and `B` blocks from `block` on; `largest` becomes the larger of itself and
+    /// them.
     ///
     /// # Safety
     /// As for [`Scores::compute`]; there are so many blocks.
     #[inline(always)]
-    unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(&self, block: usize) {
-        let &Scores { blocks, ahead, q, stride, groups, scores } = self;
+    unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
+        &self,
+        block: usize,
+        largest: &mut [S::V; Q],
+    ) {
+        let &Scores { blocks, ahead, q, stride, groups, scores, .. } = self;
         // SAFETY: as the caller's.
         unsafe {
             let keys: [*const u32; B] = std::array::from_fn(|b| blocks[block + b].cast());
@@ -172,6 +183,7 @@ impl<T: KvElement> Scores<'_, T> {
                 for (b, sum) in row.into_iter().enumerate() {
                     let to = scores.add(i * CHUNK_TOKENS + (block + b) * BLOCK_TOKENS);
                     S::store(to, sum);
+                    largest[i] = S::max(largest[i], sum);
                 }
             }
         }

@@ -165,6 +165,12 @@ impl Simd for Avx2 {
                 _mm256_and_ps(v.1, _mm256_cmp_ps::<_CMP_GE_OQ>(x.1, limit)),
             )
         }
+        fn any_above(v: Pair, limit: f32) -> bool {
+            let limit = _mm256_set1_ps(limit);
+            let low = _mm256_cmp_ps::<_CMP_GT_OQ>(v.0, limit);
+            let high = _mm256_cmp_ps::<_CMP_GT_OQ>(v.1, limit);
+            _mm256_movemask_ps(_mm256_or_ps(low, high)) != 0
+        }
         fn prefetch(p: *const u8) {
             _mm_prefetch::<_MM_HINT_T0>(p.cast())
         }

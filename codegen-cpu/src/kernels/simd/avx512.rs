@@ -90,8 +90,6 @@ macro_rules! avx512 {
                 let keep = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, _mm512_set1_ps(limit));
                 _mm512_maskz_mov_ps(keep, v)
             }
-            fn round(v: __m512) -> __m512 { _mm512_roundscale_ps::<0>(v) }
-            fn scale(v: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(v, n) }
             fn sum(v: __m512) -> f32 {
                 let upper = _mm512_extractf32x8_ps::<1>(v);
                 let eight = _mm256_add_ps(_mm512_castps512_ps256(v), upper);
@@ -99,6 +97,9 @@ macro_rules! avx512 {
                 let four = _mm_add_ps(_mm256_castps256_ps128(eight), upper);
                 let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
                 _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+            }
+            fn any_above(v: __m512, limit: f32) -> bool {
+                _mm512_cmp_ps_mask::<_CMP_GT_OQ>(v, _mm512_set1_ps(limit)) != 0
             }
             fn largest(v: __m512) -> f32 {
                 // The second operand where one is NaN.

@@ -114,22 +114,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn power_of_two(v: Self::V) -> Self::V;
     /// `v` where `x >= limit`, else zero (also where `x` is NaN).
     unsafe fn zero_below(v: Self::V, x: Self::V, limit: f32) -> Self::V;
-    /// The nearest integer, the even one of two, of what lies within 2^22.
-    #[inline(always)]
-    unsafe fn round(v: Self::V) -> Self::V {
-        // SAFETY: as the caller's.
-        unsafe { Self::sub(Self::add(v, Self::splat(ROUND)), Self::splat(ROUND)) }
-    }
-    /// `v * 2^n` for an integer `n` of at most 127; may be zero where `n < -126`.
-    #[inline(always)]
-    unsafe fn scale(v: Self::V, n: Self::V) -> Self::V {
-        const LEAST: f32 = -126.0;
-        // SAFETY: as the caller's.
-        unsafe {
-            let bounded = Self::add(Self::max(n, Self::splat(LEAST)), Self::splat(ROUND));
-            Self::zero_below(Self::mul(v, Self::power_of_two(bounded)), n, LEAST)
-        }
-    }
     /// Asks for the cache line at `p`; any address may be given.
     unsafe fn prefetch(p: *const u8);
     /// Asks for the cache line at `p` without taking room in the first-level cache.
@@ -286,6 +270,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             half /= 2;
         }
         a[0]
+    }
+
+    /// Whether a lane is above `limit`; one that is NaN is not.
+    #[inline(always)]
+    unsafe fn any_above(v: Self::V, limit: f32) -> bool {
+        // SAFETY: as the caller's.
+        unsafe { Self::lanes(v) }.iter().any(|&x| x > limit)
     }
 
     /// Largest lane.
