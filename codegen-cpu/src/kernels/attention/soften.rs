@@ -180,8 +180,8 @@ impl Softmax {
                     total[q] = S::add(total[q], weight);
                 }
             }
-            for q in 0..Q {
-                S::store(totals.add((first + q) * LANES), total[q]);
+            for (q, total) in total.into_iter().enumerate() {
+                S::store(totals.add((first + q) * LANES), total);
             }
         }
     }
