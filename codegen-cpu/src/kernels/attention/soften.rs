@@ -80,7 +80,8 @@ impl Softmax {
     }
 
     /// Makes the scores of the vectors `part` beside `tokens` those of nothing seen, and finds the largest
-    /// of the others.
+    /// of the others. The weights of what is not seen, at most `2^-125`, are lost in a total, which has a
+    /// weight of 1 in it, and meet no values.
     ///
     /// # Safety
     /// As for [`Softmax::chunk`].
