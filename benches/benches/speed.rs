@@ -39,6 +39,9 @@ struct Args {
     /// Quantise the output projection too, where weights are quantised.
     #[arg(long)]
     quantize_head: bool,
+    /// Keep keys and values in 8 bits.
+    #[arg(long)]
+    quantize_kv: bool,
     /// Print a line of JSON for each piece of work, and leave probes of the limits to `limits`.
     #[arg(long)]
     json: bool,
@@ -125,8 +128,9 @@ impl Bench {
         let Batches { name, sizes, kv_blocks } = batches;
         let head = if self.args.quantize_head { "-head" } else { "" };
         let model = self.args.dir.join(&self.name);
+        let kv = if self.args.quantize_kv { "-kv" } else { "" };
         let out =
-            self.args.dir.join(format!("{}-{}{head}-{name}-artifact", self.name, self.weights));
+            self.args.dir.join(format!("{}-{}{head}{kv}-{name}-artifact", self.name, self.weights));
         if !(self.args.keep && out.exists()) {
             if !model.join("config.json").exists() {
                 write_random(&model, &self.shape, 1)?;
@@ -138,6 +142,9 @@ impl Bench {
             if self.weights != "bf16" {
                 words += &format!(" --quantize {}", self.weights);
                 words += if self.args.quantize_head { " --quantize-head" } else { "" };
+            }
+            if self.args.quantize_kv {
+                words += " --kv-cache-dtype int8";
             }
             compile(&model, &out, &words)?;
         }

@@ -25,8 +25,9 @@ class LlamaCpp:
     name = "llama.cpp"
     formats = {"bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}
 
-    def __init__(self, place, shape, precast, threads):
+    def __init__(self, place, shape, precast, threads, kv8=False):
         self.place, self.shape, self.precast, self.threads = place, shape, precast, threads
+        self.kv = "q8_0" if kv8 else "f16"
 
     def prepare(self, format):
         self.programs = self.place.llama_build()
@@ -50,6 +51,7 @@ class LlamaCpp:
     def measure(self, work, format):
         threads = str(self.threads)
         common = ["-m", self.place.directory / f"models/{self.shape}/{format}.gguf", "-t", threads]
+        common += ["-ctk", self.kv, "-ctv", self.kv]
         if work == "start":
             command = [self.programs / "llama-completion", *common, "-c", "4096", "-n", "1"]
             command += ["-p", "Yes it is", "-no-cnv", "--no-display-prompt", "--ignore-eos"]
@@ -75,7 +77,9 @@ class OpenVino:
     name = "openvino"
     formats = {"bf16": "fp16", "int8": "int8", "int4": "int4"}
 
-    def __init__(self, place, shape, precast, threads):
+    kv = "u8"
+
+    def __init__(self, place, shape, precast, threads, _kv8=False):
         self.place, self.shape, self.precast, self.threads = place, shape, precast, threads
 
     def prepare(self, format):
@@ -104,7 +108,9 @@ class Vllm:
     name = "vllm"
     formats = {"bf16": "bf16", "int8": "W8A8"}
 
-    def __init__(self, place, shape, precast, threads):
+    kv = "bf16"
+
+    def __init__(self, place, shape, precast, threads, _kv8=False):
         self.place, self.shape, self.precast, self.threads = place, shape, precast, threads
 
     def prepare(self, format):
@@ -139,8 +145,9 @@ class Precast:
     name = "precast"
     formats = {"bf16": "bf16", "int8": "w8a8", "int4": "w4a8"}
 
-    def __init__(self, place, shape, precast, threads, head=True):
+    def __init__(self, place, shape, precast, threads, kv8=False, head=True):
         self.place, self.shape, self.precast, self.threads = place, shape, precast, threads
+        self.kv = "int8" if kv8 else "bf16"
         self.head = head
 
     def prepare(self, format):
@@ -152,11 +159,13 @@ class Precast:
     def _speed(self, format):
         command = [self.precast["speed"], self.shape, self.formats[format]]
         command += ["--dir", str(self.place.checkpoints), "--threads", str(self.threads)]
-        return command + (["--quantize-head"] if self.head and format != "bf16" else [])
+        command += ["--quantize-head"] if self.head and format != "bf16" else []
+        return command + (["--quantize-kv"] if self.kv == "int8" else [])
 
     def _artifact(self, format):
         head = "-head" if self.head and format != "bf16" else ""
-        return self.place.checkpoints / f"{self.shape}-{self.formats[format]}{head}-few-artifact"
+        kv = "-kv" if self.kv == "int8" else ""
+        return self.place.checkpoints / f"{self.shape}-{self.formats[format]}{head}{kv}-few-artifact"
 
     def measure(self, work, format):
         if work == "start":

@@ -140,6 +140,9 @@ pub struct BuildArgs {
     /// Element type of weights and matrix inputs.
     #[arg(long, value_enum, default_value_t = DTypeArg::Auto)]
     pub dtype: DTypeArg,
+    /// What keys and values are kept as.
+    #[arg(long, value_enum, default_value_t = KvCacheArg::Auto)]
+    pub kv_cache_dtype: KvCacheArg,
     /// What to compile for.
     #[arg(long, default_value = "cpu", value_parser = PossibleValuesParser::new(target::names()))]
     pub target: String,
@@ -616,6 +619,15 @@ pub enum DTypeArg {
     /// f32 throughout.
     #[value(alias = "float32")]
     F32,
+}
+
+/// What keys and values are kept as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KvCacheArg {
+    /// The element type of the weights.
+    Auto,
+    /// 8-bit integers with a scale for each head of a token: half of the memory of bf16.
+    Int8,
 }
 
 fn match_floor(text: &str) -> Result<MatchFloor, String> {

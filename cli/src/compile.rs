@@ -2,7 +2,7 @@
 
 use crate::{
     Precast,
-    args::{BuildArgs, CompileArgs, DTypeArg},
+    args::{BuildArgs, CompileArgs, DTypeArg, KvCacheArg},
     graph_bs,
     limits::MemoryLimit,
     matches,
@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use artifact::{Manifest, Model};
 use compiler::{KvBudget, Options, Prepared, StepWork};
 use ir::DType;
-use models::{BuildOptions, Checkpoint, Precision, Published};
+use models::{Attention, BuildOptions, Checkpoint, Precision, Published};
 use std::{
     collections::BTreeMap,
     io::{IsTerminal, Write as _},
@@ -129,7 +129,7 @@ fn prepare(
     let model = model(checkpoint, &args.build)?;
     let build = BuildOptions {
         precision: Precision { weights: model.dtype, activations: target.activations(model.dtype) },
-        kv_dtype: model.dtype,
+        kv_dtype: kv_dtype(checkpoint, &model, &args.build)?,
         kv_block_tokens: target.kv_block_tokens(),
         quantize_activations: args.build.quantize_activations,
         head_top_k: head_top_k(&args.build, &target)?.min(model.vocab_size.into()),
@@ -200,6 +200,36 @@ fn facts(
         context: context.tokens,
         size,
     })
+}
+
+/// What keys and values are kept as.
+fn kv_dtype(checkpoint: &Checkpoint, model: &Model, build: &BuildArgs) -> anyhow::Result<DType> {
+    if build.kv_cache_dtype == KvCacheArg::Auto {
+        return Ok(model.dtype);
+    }
+    if !target(build).runs_here() {
+        bail!("--kv-cache-dtype int8 is for --target cpu; {} keeps {}", build.target, model.dtype);
+    }
+    let head = |layer: &models::Layer| match &layer.attention {
+        Attention::Full(a) => Some(a.head_dim),
+        _ => None,
+    };
+    let mut heads = checkpoint.config().layers.iter().filter_map(head).peekable();
+    let config = checkpoint.dir().join("config.json");
+    if heads.peek().is_none() {
+        bail!(
+            "--kv-cache-dtype int8: no layer of {} keeps keys and values of heads; leave it out",
+            config.display()
+        );
+    }
+    if let Some(d) = heads.find(|&d| !codegen_cpu::kernels::kv::holds_codes(d)) {
+        bail!(
+            "--kv-cache-dtype int8 takes heads of a multiple of 4 elements up to 1,024; those of {} \
+             have {d}; leave it out",
+            config.display()
+        );
+    }
+    Ok(DType::I8)
 }
 
 fn target(build: &BuildArgs) -> HostTarget {

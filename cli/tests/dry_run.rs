@@ -295,6 +295,15 @@ fn options_without_effect_are_refused() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(said), "{error}");
     }
+    for (model, target, said) in [
+        ("deepseek-v3.json", "cpu", "no layer of"),
+        ("qwen3-8b.json", "ascend910_93", "--kv-cache-dtype int8 is for --target cpu"),
+    ] {
+        let flags = ["--kv-cache-dtype", "int8", "--target", target, "--model", model];
+        let output = compile(&[&["--dry-run", "--config-only"][..], &flags].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(said), "{error}");
+    }
     let output = compile(&["--config-only", "--model", "qwen3-8b.json"]);
     assert_eq!(output.status.code(), Some(2), "--config-only needs --dry-run");
 }

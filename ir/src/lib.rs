@@ -27,6 +27,7 @@ pub use entity::{Arena, EntityId, NodeId, ValueId};
 pub use func::{Func, Module, Node, Value, ValueDef};
 pub use op::{AttrMap, Op, ParseOpError, TypeError};
 pub use outline::{OutlineError, Outlined};
+pub use rules::SCALE_BYTES;
 pub use tensor::{DType, Layout};
 pub use types::{Bindings, Dim, Storage, Symbol, TensorType};
 pub use verify::{Broken, VerifyError};

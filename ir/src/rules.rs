@@ -6,6 +6,9 @@ use crate::{
 };
 use tensor::DType;
 
+/// Bytes of the scale behind the codes of a head in a cache of codes, an `f32`.
+pub const SCALE_BYTES: u64 = 4;
+
 /// `rule`, or the type that breaks it.
 pub(crate) fn ensure(holds: bool, rule: &'static str, found: &TensorType) -> Result<(), TypeError> {
     if holds { Ok(()) } else { Err(TypeError::Rule { rule, found: found.to_string() }) }
@@ -26,6 +29,18 @@ pub(crate) fn element_count(dims: &[Dim]) -> Option<(u64, Vec<&Symbol>)> {
     }
     symbols.sort();
     Some((number, symbols))
+}
+
+/// Whether the rows of the cache `state` hold heads of `d` elements, with a scale behind them where they
+/// are codes.
+pub(crate) fn holds_heads(state: &TensorType, d: &Dim) -> bool {
+    let row = &state.dims[state.rank() - 1];
+    match state.dtype {
+        DType::I8 => {
+            d.as_const().zip(row.as_const()).is_some_and(|(d, row)| row == d + SCALE_BYTES)
+        }
+        _ => row == d,
+    }
 }
 
 /// The scales of quantised `codes [..,N,K]`, one for each row and `group` of `K`.

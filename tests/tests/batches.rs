@@ -63,6 +63,11 @@ models! {
     gpt_oss bf16
 }
 
+#[test]
+fn keys_and_values_in_8_bits() {
+    random_batches_equal_single_runs("gpt_oss", "bf16 --kv-cache-dtype int8");
+}
+
 /// The first schedules are measured and so differ from run to run; the last makes large decode
 /// plans so cheap that whole prompts go through them.
 fn engine_options(artifact: &Artifact, seed: u64) -> EngineOptions {

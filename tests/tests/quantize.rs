@@ -208,6 +208,31 @@ fn latent_attention_with_an_indexer() {
     check("deepseek_v32", 7, [0.05, 0.5]);
 }
 
+/// Keys and values in 8 bits, by themselves and beside a memory of floats.
+#[test]
+fn keys_and_values() {
+    for (name, lost) in [("qwen3", 0.02), ("qwen3_next", 0.3)] {
+        let model = Model::new(name, 7);
+        let [floats, codes] =
+            ["auto", "int8"].map(|kv| model.compile(kv, &format!("--kv-cache-dtype {kv}")));
+        let bytes = |artifact: &Artifact| artifact.manifest().kv.bytes_per_token;
+        // Heads of 32 elements of 4 bytes, or of 1 byte and a scale.
+        assert_eq!(bytes(&codes) * 32 * 4, bytes(&floats) * (32 + 4), "{name}");
+
+        let tokens = served(&codes);
+        let fed = &tokens[..TOKENS - 1];
+        let exact = interpreted(&codes, &model.checkpoint, fed);
+        for set in InstructionSet::available() {
+            let off = distance(&planned(&codes, set, fed), &exact);
+            println!("{name} {set}: {off:.2e}");
+            assert!(off < FLIPPED, "{name} {set}: {off}");
+        }
+        let off = distance(&exact, &interpreted(&floats, &model.checkpoint, fed));
+        println!("{name}: {off:.4} from floats");
+        assert!(off > 1e-4 && off < lost, "{name}: {off} from the model in floats");
+    }
+}
+
 /// Inputs that no group divides fall back to a scale for each output, and only where none was asked for.
 #[test]
 fn without_a_size_each_product_takes_the_largest_that_divides() {

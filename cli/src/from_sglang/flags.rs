@@ -234,7 +234,7 @@ pub(super) const SERVER: &[Flag] = &[
         &["--kv-cache-dtype"],
         One,
         &["auto", "bf16", "bfloat16"],
-        "KV memory has the type of the weights",
+        "KV memory has the type of the weights, or 8-bit integers with --kv-cache-dtype int8 of compile",
     ),
     later(&["--torchao-config"], One, &[""], "--quantize w8a8 or w4a8 of compile quantises"),
     spare(&["--attention-backend"], One, BACKEND),

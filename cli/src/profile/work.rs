@@ -153,6 +153,10 @@ impl<'a> Call<'a> {
         if has("compact") {
             return Operands::Bf16;
         }
+        if has("attention") && has("i8") {
+            // Codes meet numbers of two bytes, which takes as many instructions as bf16.
+            return Operands::Bf16;
+        }
         // The first type is that of the weights or the memory; codes meet inputs of the second.
         let first = name.split('_').find(|w| ["f32", "bf16"].contains(w));
         if first == Some("f32") && !name.starts_with("quant_matmul_") {
@@ -167,8 +171,13 @@ impl<'a> Call<'a> {
         let n = |i| self.n(i) as f64;
         let element = if self.name().split('_').any(|w| w == "bf16") { 2.0 } else { 4.0 };
         // The type of the cache comes before that of the result.
-        let types = self.name().split('_').filter(|w| ["f32", "bf16"].contains(w));
-        let cache = types.clone().next().map_or(element, |t| if t == "bf16" { 2.0 } else { 4.0 });
+        let mut types = self.name().split('_').filter(|w| ["f32", "bf16", "i8"].contains(w));
+        let (cache, scale) = match types.next() {
+            Some("i8") => (1.0, ir::SCALE_BYTES as f64),
+            Some("bf16") => (2.0, 0.0),
+            Some(_) => (4.0, 0.0),
+            None => (element, 0.0),
+        };
         if let Some((rows, outputs, inputs)) = self.product() {
             return (2.0 * rows as f64 * outputs as f64 * inputs as f64, 0.0);
         }
@@ -178,7 +187,8 @@ impl<'a> Call<'a> {
                 let window = if name.starts_with("sink_") { self.n(10) } else { 0 };
                 let (heads, kv_heads, d) = (n(3), n(4), n(5));
                 let seen = feed.seen(window);
-                (4.0 * heads * d * seen.by_rows, 2.0 * kv_heads * d * cache * seen.by_sequences)
+                let token = 2.0 * kv_heads * (d * cache + scale);
+                (4.0 * heads * d * seen.by_rows, token * seen.by_sequences)
             }
             name if name.contains("latent_attention_") => {
                 let (heads, latent, rope) = (n(3), n(4), n(5));
@@ -193,7 +203,9 @@ impl<'a> Call<'a> {
                 let (heads, d, seen) = (n(3), n(4), feed.seen(0));
                 (2.0 * heads * d * seen.by_rows, d * cache * seen.by_sequences)
             }
-            name if name.starts_with("kv_write_") => (0.0, 2.0 * n(0) * n(1) * n(2) * cache),
+            name if name.starts_with("kv_write_") => {
+                (0.0, 2.0 * n(0) * n(1) * (n(2) * cache + scale))
+            }
             name if name.starts_with("paged_write_") => (0.0, n(0) * n(1) * cache),
             name if name.starts_with("causal_conv_") => {
                 (0.0, 2.0 * feed.sequences() as f64 * n(1) * (n(2) - 1.0) * cache)
@@ -272,6 +284,7 @@ mod tests {
             ("grouped_dequant_matmul_mxfp4_bf16_f32", Operands::Bf16),
             ("head_matmul_bf16_f32", Operands::Bf16),
             ("attention_bf16_f32", Operands::Bf16),
+            ("sink_attention_i8_f32", Operands::Bf16),
             ("sparse_latent_attention_f32_bf16", Operands::F32),
         ] {
             let step = step(&[]);
@@ -304,6 +317,8 @@ mod tests {
         let (ops, bytes) = call.arithmetic_and_state(&feed);
         assert_eq!(ops, 4.0 * 6.0 * 16.0 * 40.0);
         assert_eq!(bytes, 2.0 * 2.0 * 16.0 * 2.0 * 13.0);
+        let codes = Call { kernel: "sink_attention_i8_f32", step: &sinks };
+        assert_eq!(codes.arithmetic_and_state(&feed), (ops, 2.0 * 2.0 * (16.0 + 4.0) * 13.0));
         let plain = Call { kernel: "attention_f32_bf16", step: &sinks };
         let (ops, bytes) = plain.arithmetic_and_state(&feed);
         assert_eq!(ops, 4.0 * 6.0 * 16.0 * 155.0);

@@ -2,13 +2,23 @@
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
+use super::quantize::quantize_row;
 use super::simd::{LANES, Simd};
 use super::worker::Worker;
 
 /// Tokens of a block.
 pub const BLOCK_TOKENS: usize = 16;
 
-/// The layout `[blocks, 2, heads, 16, d]`: see `KERNELS.md`. Positions are in elements.
+/// The most elements of a head of codes.
+const MOST_CODES: usize = 1024;
+
+/// Whether heads of `d` elements can be kept as codes.
+pub const fn holds_codes(d: u64) -> bool {
+    d > 0 && d.is_multiple_of(4) && d <= MOST_CODES as u64
+}
+
+/// The layout `[blocks, 2, heads, 16, d]`, of codes with their scales: see `KERNELS.md`. Positions are in
+/// elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kv {
     /// KV heads.
@@ -16,14 +26,21 @@ pub struct Kv {
     /// Elements of a head.
     pub d: usize,
     /// Elements of a key, or values of consecutive tokens, that lie together: those that fill 32
-    /// bits.
+    /// bits. Four are codes.
     pub group: usize,
 }
 
 impl Kv {
-    /// Elements of the keys, or of the values, of one head in a block.
+    /// Elements of the keys, or of the values, of one head in a block, and the scales behind codes.
     #[inline(always)]
     pub const fn tile_len(&self) -> usize {
+        let scales = if self.group == 4 { BLOCK_TOKENS * size_of::<f32>() } else { 0 };
+        self.scales() + scales
+    }
+
+    /// Where the scales of codes begin in the keys, or the values, of a head: an `f32` for each token.
+    #[inline(always)]
+    pub const fn scales(&self) -> usize {
         BLOCK_TOKENS * self.d
     }
 
@@ -48,17 +65,25 @@ impl Kv {
     /// Position of element `i` of the key of `token` (in its block).
     #[inline(always)]
     pub const fn key(&self, block: usize, head: usize, token: usize, i: usize) -> usize {
-        self.keys(block, head)
-            + (i / self.group * BLOCK_TOKENS + token) * self.group
-            + i % self.group
+        self.keys(block, head) + self.key_in_tile(token, i)
+    }
+
+    /// The same from where the keys of the head begin.
+    #[inline(always)]
+    const fn key_in_tile(&self, token: usize, i: usize) -> usize {
+        (i / self.group * BLOCK_TOKENS + token) * self.group + i % self.group
     }
 
     /// Position of element `i` of the value of `token` (in its block).
     #[inline(always)]
     pub const fn value(&self, block: usize, head: usize, token: usize, i: usize) -> usize {
-        self.values(block, head)
-            + (token / self.group * self.d + i) * self.group
-            + token % self.group
+        self.values(block, head) + self.value_in_tile(token, i)
+    }
+
+    /// The same from where the values of the head begin.
+    #[inline(always)]
+    const fn value_in_tile(&self, token: usize, i: usize) -> usize {
+        (token / self.group * self.d + i) * self.group + token % self.group
     }
 
     /// The layout for a head of `d` elements of type `T`.
@@ -73,7 +98,10 @@ impl Kv {
         if d == 0 || !d.is_multiple_of(group) || heads == 0 {
             return Err(format!("{heads} heads of {d} elements, expected a multiple of {group}"));
         }
-        product(&[2, heads, BLOCK_TOKENS, d, size_of::<T>()])?;
+        if group == 4 && !holds_codes(d as u64) {
+            return Err(format!("heads of {d} codes, at most {MOST_CODES} are possible"));
+        }
+        product(&[2, heads, BLOCK_TOKENS, d + size_of::<f32>(), size_of::<T>()])?;
         Ok(Self { heads, d, group })
     }
 }
@@ -125,7 +153,7 @@ pub(crate) struct KvWrite<T> {
     state: Rows<T>,
 }
 
-impl<T: Element> Kernel for KvWrite<T> {
+impl<T: Cached> Kernel for KvWrite<T> {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, heads, d) = (b.count("T")?, b.count("heads")?, b.count("d")?);
         let kv = Kv::bind::<T>(heads, d, b.count("block tokens")?)?;
@@ -139,7 +167,6 @@ impl<T: Element> Kernel for KvWrite<T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
-        let (d, group) = (self.kv.d, self.kv.group);
         // Keys and values of each head apart: a row has many items.
         let items = 2 * self.kv.heads;
         let share = worker.share(self.rows * items);
@@ -156,38 +183,137 @@ impl<T: Element> Kernel for KvWrite<T> {
                 unsafe {
                     let state = self.state.row(0);
                     if item % 2 == 1 {
-                        let v = self.v.row(row).add(head * d);
-                        let to = state.add(self.kv.value(block, head, token, 0));
-                        for i in (0..d).step_by(LANES) {
-                            let x = f32::load_part::<S>(v.add(i), d - i);
-                            if group == 1 {
-                                T::store_part::<S>(to.add(i), x, d - i);
-                                continue;
-                            }
-                            let mut lanes = [T::ZERO; LANES];
-                            T::store::<S>(lanes.as_mut_ptr(), x);
-                            // What lies between is another row's.
-                            for (j, &x) in lanes.iter().enumerate().take(d - i) {
-                                *to.add((i + j) * group) = x;
-                            }
-                        }
-                        continue;
-                    }
-                    let k = self.k.row(row).add(head * d);
-                    let to = state.add(self.kv.key(block, head, token, 0));
-                    for i in (0..d).step_by(LANES) {
-                        let mut lanes = [T::ZERO; LANES];
-                        T::store::<S>(lanes.as_mut_ptr(), f32::load_part::<S>(k.add(i), d - i));
-                        let groups = (d - i).min(LANES) / group;
-                        for g in 0..groups {
-                            // A group is 32 bits.
-                            let from = lanes.as_ptr().cast::<u32>().add(g);
-                            let group_to = to.cast::<u32>().add((i / group + g) * BLOCK_TOKENS);
-                            group_to.write_unaligned(from.read_unaligned());
-                        }
+                        let tile = state.add(self.kv.values(block, head));
+                        T::write_value::<S>(
+                            &self.kv,
+                            tile,
+                            token,
+                            self.v.row(row).add(head * self.kv.d),
+                        );
+                    } else {
+                        let tile = state.add(self.kv.keys(block, head));
+                        T::write_key::<S>(
+                            &self.kv,
+                            tile,
+                            token,
+                            self.k.row(row).add(head * self.kv.d),
+                        );
                     }
                 }
             }
+        }
+    }
+}
+
+/// What keys and values are kept as.
+pub(crate) trait Cached: Copy + Send + Sync + 'static {
+    /// Writes the key of `token` among the keys of a head in a block, which begin at `tile`.
+    ///
+    /// # Safety
+    /// As [`Simd`]; `tile` is valid for the keys of a head, `k` for `kv.d` elements.
+    unsafe fn write_key<S: Simd>(kv: &Kv, tile: *mut Self, token: usize, k: *const f32);
+
+    /// Writes the value of `token` among the values of a head in a block, which begin at `tile`.
+    ///
+    /// # Safety
+    /// As for [`Cached::write_key`].
+    unsafe fn write_value<S: Simd>(kv: &Kv, tile: *mut Self, token: usize, v: *const f32);
+}
+
+impl<T: Element> Cached for T {
+    #[inline(always)]
+    unsafe fn write_key<S: Simd>(kv: &Kv, tile: *mut Self, token: usize, k: *const f32) {
+        let &Kv { d, group, .. } = kv;
+        // SAFETY: as the caller's.
+        unsafe {
+            let to = tile.add(kv.key_in_tile(token, 0));
+            for i in (0..d).step_by(LANES) {
+                let mut lanes = [T::ZERO; LANES];
+                T::store::<S>(lanes.as_mut_ptr(), f32::load_part::<S>(k.add(i), d - i));
+                let groups = (d - i).min(LANES) / group;
+                for g in 0..groups {
+                    // A group is 32 bits.
+                    let from = lanes.as_ptr().cast::<u32>().add(g);
+                    let group_to = to.cast::<u32>().add((i / group + g) * BLOCK_TOKENS);
+                    group_to.write_unaligned(from.read_unaligned());
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_value<S: Simd>(kv: &Kv, tile: *mut Self, token: usize, v: *const f32) {
+        let &Kv { d, group, .. } = kv;
+        // SAFETY: as the caller's.
+        unsafe {
+            let to = tile.add(kv.value_in_tile(token, 0));
+            for i in (0..d).step_by(LANES) {
+                let x = f32::load_part::<S>(v.add(i), d - i);
+                if group == 1 {
+                    T::store_part::<S>(to.add(i), x, d - i);
+                    continue;
+                }
+                let mut lanes = [T::ZERO; LANES];
+                T::store::<S>(lanes.as_mut_ptr(), x);
+                // What lies between is another row's.
+                for (j, &x) in lanes.iter().enumerate().take(d - i) {
+                    *to.add((i + j) * group) = x;
+                }
+            }
+        }
+    }
+}
+
+/// Codes, with the sign flipped since the dot product of bytes takes them unsigned, by a scale for each
+/// token.
+impl Cached for i8 {
+    #[inline(always)]
+    unsafe fn write_key<S: Simd>(kv: &Kv, tile: *mut Self, token: usize, k: *const f32) {
+        // SAFETY: as the caller's.
+        unsafe {
+            let codes = &mut [0; MOST_CODES];
+            kv.codes::<S>(tile, token, k, codes);
+            for (g, codes) in codes[..kv.d].chunks_exact(kv.group).enumerate() {
+                let to = tile.add(kv.key_in_tile(token, g * kv.group));
+                to.copy_from_nonoverlapping(codes.as_ptr(), kv.group);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_value<S: Simd>(kv: &Kv, tile: *mut Self, token: usize, v: *const f32) {
+        // SAFETY: as the caller's.
+        unsafe {
+            let codes = &mut [0; MOST_CODES];
+            kv.codes::<S>(tile, token, v, codes);
+            let to = tile.add(kv.value_in_tile(token, 0));
+            for (i, &code) in codes[..kv.d].iter().enumerate() {
+                *to.add(i * kv.group) = code;
+            }
+        }
+    }
+}
+
+impl Kv {
+    /// Writes the codes of a head's elements `x`, as they are kept, to `codes`, and their scale to the tile.
+    ///
+    /// # Safety
+    /// As for [`Cached::write_key`].
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(
+        &self,
+        tile: *mut i8,
+        token: usize,
+        x: *const f32,
+        codes: &mut [i8; MOST_CODES],
+    ) {
+        // SAFETY: as the caller's; no head has more codes.
+        unsafe {
+            let scale = quantize_row::<S, f32>(x, self.d, codes.as_mut_ptr());
+            tile.add(self.scales()).cast::<f32>().add(token).write_unaligned(scale);
+        }
+        for code in &mut codes[..self.d] {
+            *code ^= i8::MIN;
         }
     }
 }
@@ -199,21 +325,23 @@ mod tests {
 
     #[test]
     fn every_element_has_its_own_place() {
-        for group in [1, 2] {
-            let kv = Kv { heads: 3, d: 6, group };
+        for group in [1, 2, 4] {
+            let kv = Kv { heads: 3, d: 8, group };
             let mut seen = HashSet::new();
             for block in 0..2 {
                 for head in 0..3 {
                     for token in 0..BLOCK_TOKENS {
-                        for i in 0..6 {
+                        for i in 0..8 {
                             assert!(seen.insert(kv.key(block, head, token, i)));
                             assert!(seen.insert(kv.value(block, head, token, i)));
                         }
                     }
                 }
             }
-            assert_eq!(seen.len(), 2 * kv.block_len());
-            assert_eq!(seen.iter().max(), Some(&(2 * kv.block_len() - 1)));
+            let scales = if group == 4 { 2 * 2 * 3 * BLOCK_TOKENS * size_of::<f32>() } else { 0 };
+            assert_eq!(seen.len() + scales, 2 * kv.block_len());
+            let behind = scales / (2 * 2 * 3);
+            assert_eq!(seen.iter().max(), Some(&(2 * kv.block_len() - behind - 1)));
         }
     }
 

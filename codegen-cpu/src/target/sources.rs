@@ -15,7 +15,9 @@ macro_rules! sources {
 sources! {
     "KERNELS.md",
     "src/kernels/argmax.rs",
+    "src/kernels/attention/codes.rs",
     "src/kernels/attention/mod.rs",
+    "src/kernels/attention/numbers.rs",
     "src/kernels/attention/sinks.rs",
     "src/kernels/attention/soften.rs",
     "src/kernels/attention/tile.rs",

@@ -33,18 +33,24 @@ fn case() -> impl Strategy<Value = Case> {
         1 => Just(Some(0)),
         4 => prop_oneof![1..3usize, 14..19usize, 100..132usize, 250..270usize].prop_map(Some),
     ];
+    // Codes lie together by four.
+    let kv = prop_oneof![Just(DType::F32), Just(DType::BF16), Just(DType::I8)];
     (
         (1..=3usize, 1..=9usize).prop_flat_map(move |(sequences, rows)| {
             prop::collection::vec(prop::collection::vec(position.clone(), rows), sequences)
         }),
         (1..=2usize, 1..=9usize, 1..=40usize),
         window,
-        (float(), float()),
+        (kv, float()),
         any::<u64>(),
     )
         .prop_map(|(positions, (kv_heads, group, half), window, (kv, out), seed)| Case {
             positions,
-            sizes: Heads { heads: kv_heads * group, kv_heads, d: 2 * half },
+            sizes: Heads {
+                heads: kv_heads * group,
+                kv_heads,
+                d: if kv == DType::I8 { (2 * half).next_multiple_of(4) } else { 2 * half },
+            },
             window,
             kv,
             out,
@@ -60,7 +66,16 @@ impl Case {
     /// Keys and values of a sequence, `[longest, kv heads, d]`.
     fn cache(&self, sequence: usize) -> [Vec<f32>; 2] {
         let len = self.longest() * self.sizes.kv_heads * self.sizes.d;
-        [0, 1].map(|i| rounded(self.kv, &noise(self.seed ^ (2 * sequence as u64 + i), len)))
+        let noise = [0, 1].map(|i| noise(self.seed ^ (2 * sequence as u64 + i), len));
+        if self.kv == DType::I8 {
+            return noise.map(|x| {
+                let number = |(codes, scale): (Vec<i8>, f32)| -> Vec<f32> {
+                    codes.iter().map(|&code| f32::from(code) * scale).collect()
+                };
+                x.chunks(self.sizes.d).map(reference::quantize_rows).flat_map(number).collect()
+            });
+        }
+        noise.map(|x| rounded(self.kv, &x))
     }
 
     /// Queries of a row.
@@ -88,13 +103,14 @@ impl Case {
     /// Runs the rows named by sequence and index, as many of each sequence.
     fn run(&self, set: InstructionSet, threads: usize, rows: &[Vec<(usize, usize)>]) -> Vec<f32> {
         let Heads { heads, kv_heads, d } = self.sizes;
-        let group = if self.kv == DType::BF16 { 2 } else { 1 };
+        let group = 4 / (self.kv.bits() as usize / 8);
         let kv = Kv { heads: kv_heads, d, group };
         let width = self.longest().div_ceil(BLOCK_TOKENS);
         // Blocks in reverse order; what no row sees is NaN and must not be seen. The last block is
         // the spare one, which the table names where all tokens of a block are before the windows.
         let blocks = rows.len() * width + 1;
         let mut state = vec![f32::NAN; blocks * kv.block_len()];
+        let mut codes = vec![0xff; blocks * kv.block_len()];
         let mut table = Vec::new();
         for (i, of_sequence) in rows.iter().enumerate() {
             let [keys, values] = self.cache(of_sequence[0].0);
@@ -105,6 +121,15 @@ impl Case {
                 let gone = (b + 1) * BLOCK_TOKENS <= seen;
                 if gone { blocks as i32 - 1 } else { (first - b) as i32 }
             }));
+            if self.kv == DType::I8 {
+                let slot =
+                    |token: usize| first * BLOCK_TOKENS - token / BLOCK_TOKENS * BLOCK_TOKENS;
+                let slots = (seen..self.longest()).map(|t| (slot(t) + t % BLOCK_TOKENS) as i32);
+                let from = seen * kv_heads * d;
+                let slots: Vec<i32> = slots.collect();
+                reference::kv_write_codes(&keys[from..], &values[from..], &slots, kv, &mut codes);
+                continue;
+            }
             for token in seen..self.longest() {
                 let (block, slot) = (first - token / BLOCK_TOKENS, token % BLOCK_TOKENS);
                 for head in 0..kv_heads {
@@ -122,7 +147,10 @@ impl Case {
         let n = heads * d;
         let mut buffers = vec![
             encode(DType::F32, &q),
-            encode(self.kv, &state),
+            match self.kv {
+                DType::I8 => codes,
+                float => encode(float, &state),
+            },
             bytes_of_i32(&table),
             bytes_of_i32(&positions),
             unwritten(self.out, all.len() * n),
@@ -170,9 +198,14 @@ proptest! {
             }
             let got = case.run(set, threads, &case.rows());
             // Scores up to 4 sqrt(d) carry an error of d units each, which is relative in the
-            // weights; values are below 1. Products of pairs round the weights as well.
+            // weights; values are below 1. Products of pairs round the weights as well, those with codes
+            // queries and weights, to 2^-15 of the largest.
             let d = case.sizes.d as f64;
-            let weights = if pairs { 2f64.powi(-9) } else { 0.0 };
+            let weights = match case.kv {
+                DType::I8 => 2f64.powi(-9) + 4.0 * d.sqrt() * 2f64.powi(-15),
+                _ if pairs => 2f64.powi(-9),
+                _ => 0.0,
+            };
             let bound = (4.0 * d.sqrt() * d + 300.0) * 2f64.powi(-24) + weights;
             let error = worst(&got, &want, |_, v| bound + v.abs() * unit(case.out));
             prop_assert!(error <= 1.0, "{set}: {error} of the bound");

@@ -157,6 +157,30 @@ proptest! {
     }
 
     #[test]
+    fn codes_of_keys_and_values_go_to_their_slots(
+        slots in prop::collection::vec(-1..(3 * BLOCK_TOKENS as i32 + 2), 1..8),
+        (heads, quarter) in (1..4usize, 1..20usize),
+        threads in 1..=3usize,
+        seed in any::<u64>(),
+    ) {
+        let d = 4 * quarter;
+        let (width, kv) = (heads * d, Kv { heads, d, group: 4 });
+        let mut k = noise(seed, slots.len() * width);
+        k[..d].fill(0.0);
+        let v = noise(seed ^ 1, slots.len() * width);
+        let before: Vec<u8> = (0..3 * kv.block_len()).map(|i| i as u8).collect();
+        let mut want = before.clone();
+        reference::kv_write_codes(&k, &v, &slots, kv, &mut want);
+        for set in InstructionSet::available() {
+            let (k, v) = (encode(DType::F32, &k), encode(DType::F32, &v));
+            let mut buffers = vec![k, v, bytes_of_i32(&slots), before.clone()];
+            let scalars = ints([slots.len(), heads, d, BLOCK_TOKENS, width, width]);
+            run(set, threads, "kv_write_i8", &mut buffers, &scalars);
+            prop_assert!(buffers[3] == want, "{}", set);
+        }
+    }
+
+    #[test]
     fn rows_go_to_their_slots_of_a_paged_memory(
         slots in prop::collection::vec(-1..(3 * BLOCK_TOKENS as i32 + 2), 1..20),
         (n, pad) in (1..140usize, 0..5usize),

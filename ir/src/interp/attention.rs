@@ -1,7 +1,9 @@
 //! Rotary embedding and attention over a paged cache.
 
-use super::{Failure, Tensor, arith::dot};
+use super::{Failure, Tensor, arith::dot, quant::quantize};
 use crate::attr::RopeSpec;
+use std::borrow::Cow;
+use tensor::DType;
 
 pub(super) fn rope_table(positions: &Tensor, spec: &RopeSpec) -> Vec<f64> {
     let (frequencies, factor) = (spec.inverse_frequencies(), f64::from(spec.attention_factor()));
@@ -27,26 +29,48 @@ pub(super) fn rotary(x: &Tensor, table: &Tensor, interleaved: bool) -> Vec<f64> 
     data
 }
 
-/// A cache `[blocks, 2, heads, block, d]`.
+/// A cache `[blocks, 2, heads, block, row]`.
 struct Cache<'a>(&'a [usize]);
 
 impl Cache<'_> {
-    /// Where the `d` elements of a head begin at `place` of `block`: keys for `side` 0, values for 1.
+    /// Where the row of a head begins at `place` of `block`: keys for `side` 0, values for 1.
     fn offset(&self, block: usize, side: usize, head: usize, place: usize) -> usize {
-        let &[_, _, heads, tokens, d] = self.0 else { unreachable!("a cache has five axes") };
-        (((block * 2 + side) * heads + head) * tokens + place) * d
+        let &[_, _, heads, tokens, row] = self.0 else { unreachable!("a cache has five axes") };
+        (((block * 2 + side) * heads + head) * tokens + place) * row
     }
+}
+
+/// What a cache of type `dtype` keeps of a head's elements.
+fn kept(dtype: DType, x: &[f64]) -> Cow<'_, [f64]> {
+    if dtype != DType::I8 {
+        return Cow::Borrowed(x);
+    }
+    let (mut codes, scales) = quantize(x, x.len(), |largest| (largest / 127.0) as f32);
+    let scale = scales.first().map_or(0.0, |&scale| scale as f32);
+    codes.extend(scale.to_le_bytes().map(|byte| f64::from(byte as i8)));
+    Cow::Owned(codes)
+}
+
+/// The `d` elements that `row` of a cache of type `dtype` stands for.
+fn elements(dtype: DType, row: &[f64], d: usize) -> Cow<'_, [f64]> {
+    if dtype != DType::I8 {
+        return Cow::Borrowed(row);
+    }
+    let bytes = std::array::from_fn(|i| row[d + i] as i8 as u8);
+    let scale = f64::from(f32::from_le_bytes(bytes));
+    Cow::Owned(row[..d].iter().map(|code| code * scale).collect())
 }
 
 pub(super) fn kv_write(state: &mut Tensor, args: &[&Tensor]) -> Result<(), Failure> {
     let (k, v, slots) = (args[0], args[1], args[2]);
     let dims = state.dims().to_vec();
-    let (cache, heads, tokens, d) = (Cache(&dims), dims[2], dims[3], dims[4]);
+    let (cache, heads, tokens, d) = (Cache(&dims), dims[2], dims[3], k.columns());
+    let dtype = state.dtype();
     for (t, slot) in slots.indices(dims[0] * tokens, "slot")?.into_iter().enumerate() {
         for h in 0..heads {
             for (side, rows) in [(0, k), (1, v)] {
                 let to = cache.offset(slot / tokens, side, h, slot % tokens);
-                state.write(to, &rows.data()[(t * heads + h) * d..][..d]);
+                state.write(to, &kept(dtype, &rows.data()[(t * heads + h) * d..][..d]));
             }
         }
     }
@@ -122,13 +146,14 @@ pub(super) fn attention(
         let places = if window == 0 { 0..end } else { end.saturating_sub(window)..end };
         let at = |side: usize, place: usize| {
             let (block, place) = pages.at(t, place);
-            &state.data()[cache.offset(block, side, h / group, place)..][..d]
+            let row = &state.data()[cache.offset(block, side, h / group, place)..];
+            elements(state.dtype(), &row[..state.columns()], d)
         };
         let scores: Vec<f64> =
-            places.clone().map(|place| scale * dot(query, at(0, place))).collect();
+            places.clone().map(|place| scale * dot(query, &at(0, place))).collect();
         let sink = sinks.map(|(sinks, _)| sinks.data()[h]);
         for (place, weight) in places.zip(softmax(&scores, sink)) {
-            add_scaled(mixed, at(1, place), weight);
+            add_scaled(mixed, &at(1, place), weight);
         }
     }
     Ok(data)

@@ -7,11 +7,11 @@ use tensor::DType;
 /// Symmetric quantisation of groups of `group` elements of each row: codes up to `largest`, and one
 /// scale for each group.
 pub(super) fn quantize_groups(x: &Tensor, group: usize, largest: f64) -> Vec<Vec<f64>> {
-    quantize(x, group, |max| (max / largest) as f32)
+    quantize_rows(x, group, |max| (max / largest) as f32)
 }
 
 pub(super) fn quantize_fp8(x: &Tensor, group: usize, power_of_two: bool) -> Vec<Vec<f64>> {
-    quantize(x, group, |max| {
+    quantize_rows(x, group, |max| {
         let scale = max.max(f64::from(1e-4f32)) as f32 / 448.0;
         if power_of_two { next_power_of_two(scale) } else { scale }
     })
@@ -23,19 +23,28 @@ fn next_power_of_two(x: f32) -> f32 {
     f32::from_bits((x.to_bits() + MANTISSA) & !MANTISSA)
 }
 
-/// Quotients by the scales that `scale` makes of the largest magnitude of each group, which the
+/// [`quantize`] of every row.
+fn quantize_rows(x: &Tensor, group: usize, scale: impl Fn(f64) -> f32) -> Vec<Vec<f64>> {
+    let (codes, scales): (Vec<_>, Vec<_>) =
+        x.rows().map(|row| quantize(row, group, &scale)).unzip();
+    vec![codes.concat(), scales.concat()]
+}
+
+/// Quotients by the scales that `scale` makes of the largest magnitude of each group of `row`, which the
 /// element type of the codes rounds, and the scales.
-fn quantize(x: &Tensor, group: usize, scale: impl Fn(f64) -> f32) -> Vec<Vec<f64>> {
-    let (mut codes, mut scales) = (Vec::with_capacity(x.data().len()), Vec::new());
-    for row in x.rows() {
-        for part in row.chunks(group.max(1)) {
-            let scale = scale(part.iter().fold(0.0, |max, x| x.abs().max(max)));
-            let code = |x: &f64| if scale == 0.0 { 0.0 } else { f64::from(*x as f32 / scale) };
-            codes.extend(part.iter().map(code));
-            scales.push(f64::from(scale));
-        }
+pub(super) fn quantize(
+    row: &[f64],
+    group: usize,
+    scale: impl Fn(f64) -> f32,
+) -> (Vec<f64>, Vec<f64>) {
+    let (mut codes, mut scales) = (Vec::with_capacity(row.len()), Vec::new());
+    for part in row.chunks(group.max(1)) {
+        let scale = scale(part.iter().fold(0.0, |max, x| x.abs().max(max)));
+        let code = |x: &f64| if scale == 0.0 { 0.0 } else { f64::from(*x as f32 / scale) };
+        codes.extend(part.iter().map(code));
+        scales.push(f64::from(scale));
     }
-    vec![codes, scales]
+    (codes, scales)
 }
 
 pub(super) fn quantize_static(x: &Tensor, scale: &Tensor, offset: &Tensor) -> Vec<f64> {

@@ -143,6 +143,29 @@ fn paged_attention_is_attention() {
     }
 }
 
+/// Codes and the bytes of their scale, and attention over what they stand for.
+#[test]
+fn a_cache_of_codes_keeps_scales() {
+    const CODES: &str = "func @f(%q: f32[1,1,4], %k: f32[1,1,4], %v: f32[1,1,4], %s: i32[1], \
+                         %t: i32[1,1], %p: i32[1], %kv: state i8[1,2,1,1,8]) {
+  %next = kv_write %kv, %k, %v, %s : state i8[1,2,1,1,8]
+  %y = attention %q, %next, %t, %p {scale = 1, out = f32} : f32[1,1,4]
+  return %y, %next
+}
+";
+    let heads = |x: [f64; 4]| Tensor::new(DType::F32, vec![1, 1, 4], x.to_vec());
+    let kv = Tensor::new(DType::I8, vec![1, 2, 1, 1, 8], vec![9.0; 16]);
+    let table = Tensor::new(DType::I32, vec![1, 1], vec![0.0]);
+    let [k, v] = [heads([0.0; 4]), heads([-254.0, 1.0, 127.0, 3.1])];
+    let inputs = [heads([1.0; 4]), k, v, i32s(&[0.0]), table, i32s(&[0.0]), kv];
+    let outs = run(CODES, &inputs);
+    // The scales are 0 and 2, which is 0x4000_0000.
+    let keys = [0.0; 8];
+    let values = [-127.0, 0.0, 64.0, 2.0, 0.0, 0.0, 0.0, 64.0];
+    assert_eq!(outs[1].data(), [keys, values].concat());
+    assert_eq!(outs[0].data(), [-254.0, 0.0, 128.0, 4.0]);
+}
+
 #[test]
 fn rows_are_stored_over_the_first_rows() {
     let outs = run(

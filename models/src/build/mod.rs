@@ -40,7 +40,8 @@ pub struct Precision {
 pub struct BuildOptions {
     /// Element types.
     pub precision: Precision,
-    /// Element type of the KV cache.
+    /// Element type of keys and values, latent ones included: floating point, or `i8` for codes with a
+    /// scale for each head of a token. Latents and other memory then have the type of the weights.
     pub kv_dtype: DType,
     /// Tokens in a block of the KV cache.
     pub kv_block_tokens: u64,
@@ -73,8 +74,8 @@ pub struct BuildOptions {
 /// `sequences i32[T]`, the slot of each row. States of layer `i`, of
 /// element type `kv_dtype` unless said otherwise:
 ///
-/// - softmax attention: `kv.i [NB,2,kv_heads,kv_block_tokens,head_dim]`, with a window
-///   `window_kv.i [NW,..]` instead;
+/// - softmax attention: `kv.i [NB,2,kv_heads,kv_block_tokens,head_dim]`, `[..,head_dim+4]` in `i8`, with a
+///   window `window_kv.i [NW,..]` instead;
 /// - latent attention: `latent.i` and `rope_key.i [NB,kv_block_tokens,channels]`, with an indexer
 ///   also `index_key.i`;
 /// - gated delta rule: `conv.i [NS,taps-1,channels]` and `delta.i f32[NS,heads,key_dim,value_dim]`.
@@ -84,7 +85,7 @@ pub struct BuildOptions {
 /// `layers.i.route_weights`, the keys its indexer chose `layers.i.selected`.
 ///
 /// # Panics
-/// When an element type in `options` is not floating point or `kv_block_tokens` is 0.
+/// When an element type in `options` is not floating point, nor `kv_dtype` `i8`, or `kv_block_tokens` is 0.
 pub fn build(checkpoint: &Checkpoint, options: &BuildOptions) -> Module {
     module(checkpoint, options, None)
 }
@@ -117,7 +118,8 @@ fn module(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Capt
 fn check_options(options: &BuildOptions) {
     let Precision { weights, activations } = options.precision;
     assert!(
-        [weights, activations, options.kv_dtype].iter().all(|t| t.is_float()),
+        [weights, activations].iter().all(|t| t.is_float())
+            && (options.kv_dtype.is_float() || options.kv_dtype == DType::I8),
         "a model is built in floating point, not {options:?}"
     );
     assert!(options.kv_block_tokens > 0, "a cache block holds tokens");

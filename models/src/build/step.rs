@@ -2,7 +2,7 @@
 
 use super::{Builder, Place};
 use crate::config::{Attention, FullAttention, Layer};
-use ir::{DType, Dim, Op, TensorType, ValueId};
+use ir::{DType, Dim, Op, SCALE_BYTES, TensorType, ValueId};
 
 /// Inputs of a step that the layers read, and the current version of each state.
 pub(super) struct Step {
@@ -105,13 +105,18 @@ impl Builder<'_> {
     /// Kinds and types of the states of a layer.
     fn states_of(&self, layer: &Layer) -> Vec<(&'static str, TensorType)> {
         let (kv, block) = (self.options.kv_dtype, Dim::Const(self.options.kv_block_tokens));
-        let paged =
-            |channels: u64| TensorType::state(kv, [Dim::sym("NB"), block.clone(), channels.into()]);
+        let (float, scale) = match kv {
+            DType::I8 => (self.options.precision.weights, SCALE_BYTES),
+            float => (float, 0),
+        };
+        let paged = |channels: u64| {
+            TensorType::state(float, [Dim::sym("NB"), block.clone(), channels.into()])
+        };
         match &layer.attention {
             Attention::Full(a) => {
                 let blocks = if a.window().is_some() { "NW" } else { "NB" };
-                let (heads, channels) = (a.kv_heads.into(), a.head_dim.into());
-                let dims = [Dim::sym(blocks), 2.into(), heads, block, channels];
+                let (heads, row) = (a.kv_heads.into(), (a.head_dim + scale).into());
+                let dims = [Dim::sym(blocks), 2.into(), heads, block, row];
                 vec![(cache_kind(a), TensorType::state(kv, dims))]
             }
             Attention::Latent(a) => {
@@ -124,7 +129,7 @@ impl Builder<'_> {
                 let rows = [slots(), (a.taps - 1).into(), a.channels().into()];
                 let memory = [slots(), a.value_heads.into(), a.key_dim.into(), a.value_dim.into()];
                 vec![
-                    ("conv", TensorType::state(kv, rows)),
+                    ("conv", TensorType::state(float, rows)),
                     ("delta", TensorType::state(DType::F32, memory)),
                 ]
             }

@@ -10,7 +10,12 @@
 //! of the softmax are rounded to bf16 too (sums stay `f32`). Values are then taken two tokens at a
 //! time, always an even one and the next, so that cuts between rows do not show. What is left of a
 //! head after two vectors at a time meets weights that are not rounded.
+//!
+//! Where keys and values are codes of 8 bits, queries and weights become whole numbers of 15 bits, by a scale
+//! for each query and for each chunk of its weights, and their products with codes are summed exactly.
 
+mod codes;
+mod numbers;
 mod sinks;
 mod soften;
 mod tile;
@@ -24,6 +29,7 @@ use super::simd::{LANES, Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
 use half::bf16;
+use numbers::Factors;
 use sinks::Sinks;
 use soften::Softmax;
 use std::ops::Range;
@@ -85,7 +91,8 @@ impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
     fn scratch<S: Simd>(&self) -> Scratch {
         let queries = self.tile_rows::<S>() * self.group;
         let chunk = CHUNK_TOKENS + CHUNK_TOKENS / 2;
-        let floats = queries * (2 * self.stride() + chunk + 2 * LANES + 1);
+        let factors = 2 * size_of::<Factors>() / size_of::<f32>();
+        let floats = queries * (2 * self.stride() + chunk + 2 * LANES + 1 + factors);
         Scratch { private: (floats * size_of::<f32>()).next_multiple_of(64), shared: 0 }
     }
 
@@ -289,15 +296,21 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             let totals: *mut f32 = rounded.add(queries * CHUNK_TOKENS).cast();
             let largest = totals.add(queries * LANES);
             let maxima = largest.add(queries * LANES);
+            let q_factors: *mut Factors = maxima.add(queries).cast();
+            let factors = q_factors.add(queries);
             let (pairs, scale) = (const { pairs::<S, T>() }, self.scale);
             for i in 0..queries {
                 let (r, h) = (row + i / self.group, head * self.group + i % self.group);
                 let from = self.q.row(r).add(h * d);
+                if T::CODES {
+                    let to = q.add(i * stride).cast();
+                    *q_factors.add(i) = numbers::query::<S>(from, d, scale, to, stride);
+                }
                 for j in (0..d).step_by(LANES) {
                     let x = f32::load_part::<S>(from.add(j), d - j);
                     if pairs {
                         S::store_bf16(q.add(i * stride).cast::<bf16>().add(j), x);
-                    } else {
+                    } else if !T::CODES {
                         S::store(q.add(i * stride + j), S::mul(x, S::splat(scale)));
                     }
                     S::store(sums.add(i * stride + j), S::splat(0.0));
@@ -339,16 +352,17 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 }
 
                 for (first, tile) in tiles::<S>(queries) {
-                    Scores {
+                    let scores = Scores {
                         blocks: &keys[block..end],
                         ahead: (first == 0).then_some(&ahead.keys[block..end]),
                         q: q.add(first * stride),
+                        factors: q_factors.add(first).cast_const(),
                         stride,
                         groups: d / self.kv.group,
                         scores: scores.add(first * CHUNK_TOKENS + block * BLOCK_TOKENS),
                         largest: largest.add(first * LANES),
-                    }
-                    .compute::<S>(tile);
+                    };
+                    T::scores::<S>(&scores, tile);
                 }
 
                 let mut parts = [(0, 0); ITEM_TILES * MOST_QUERIES];
@@ -369,18 +383,36 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 let shared = (shared.0.next_multiple_of(2), shared.1 / 2 * 2);
 
                 let accumulate = |first: usize, count: usize, tokens: (usize, usize)| {
-                    Values {
+                    let values = Values {
                         blocks: &values,
                         ahead: (first == 0).then_some(&ahead.values),
                         tokens,
                         d,
                         weights: scores.add(first * CHUNK_TOKENS).cast_const(),
                         rounded: rounded.add(first * CHUNK_TOKENS).cast_const(),
+                        factors: factors.add(first).cast_const(),
                         sums: sums.add(first * stride),
                         stride,
-                    }
-                    .accumulate::<S>(count);
+                    };
+                    T::accumulate::<S>(&values, count);
                 };
+                if T::CODES {
+                    let scales: [*const f32; CHUNK_BLOCKS] =
+                        values.map(|block| block.add(self.kv.scales()).cast());
+                    for i in 0..queries {
+                        *factors.add(i) = numbers::weights::<S>(
+                            scores.add(i * CHUNK_TOKENS),
+                            &scales[block..end],
+                            block,
+                            parts[i / self.group],
+                            rounded.add(i * CHUNK_TOKENS).cast(),
+                        );
+                    }
+                    for (first, tile) in tiles::<S>(queries) {
+                        accumulate(first, tile, (block * BLOCK_TOKENS, end * BLOCK_TOKENS));
+                    }
+                    continue;
+                }
                 let accumulate_row = |r: usize, tokens: (usize, usize)| {
                     if tokens.0 < tokens.1 {
                         for (first, tile) in tiles::<S>(self.group) {

@@ -14,7 +14,7 @@ const IN_TURN: usize = 4;
 pub(super) struct Softmax {
     /// Scores, [`CHUNK_TOKENS`] for each query, which become weights.
     pub(super) scores: *mut f32,
-    /// The weights as bf16 where [`pairs`] are multiplied.
+    /// The weights as bf16 where [`pairs`] are multiplied; for others it is not written.
     pub(super) rounded: *mut bf16,
     /// Whether weights are also wanted as they are, in place of the scores.
     pub(super) floats: bool,
@@ -128,7 +128,7 @@ impl Softmax {
             }
             let now = S::largest(largest);
             *self.maxima.add(query) = now;
-            let factor = match const { pairs::<S, T>() } {
+            let factor = match const { short::<S, T>() } {
                 true => exp2_short::<S>(S::splat((before - now) * LOG2_E)),
                 false => exp::<S>(S::splat(before - now)),
             };
@@ -153,7 +153,7 @@ impl Softmax {
         part: (usize, usize),
     ) {
         let Self { scores, rounded, floats, scale, maxima, totals, .. } = self;
-        let pairs = const { pairs::<S, T>() };
+        let (pairs, short) = const { (pairs::<S, T>(), short::<S, T>()) };
         // SAFETY: as the caller's.
         unsafe {
             let at: [usize; Q] = std::array::from_fn(|q| (first + q) * CHUNK_TOKENS);
@@ -162,13 +162,13 @@ impl Softmax {
             let mut total = [S::splat(0.0); Q];
             for q in 0..Q {
                 let most = *maxima.add(first + q);
-                less[q] = S::splat(if pairs { -most * LOG2_E } else { most });
+                less[q] = S::splat(if short { -most * LOG2_E } else { most });
                 total[q] = S::load(totals.add((first + q) * LANES));
             }
             for i in (part.0..part.1).step_by(LANES) {
                 for q in 0..Q {
                     let score = S::load(scores.add(at[q] + i));
-                    let weight = match pairs {
+                    let weight = match short {
                         true => exp2_short::<S>(S::mul_add(score, by, less[q])),
                         false => exp::<S>(S::sub(score, less[q])),
                     };
@@ -186,6 +186,12 @@ impl Softmax {
             }
         }
     }
+}
+
+/// Whether weights are rounded afterwards.
+#[inline(always)]
+const fn short<S: Simd, T: KvElement>() -> bool {
+    pairs::<S, T>() || T::CODES
 }
 
 /// Keeps some scores of the vector at `scores` and makes the others those of nothing seen.

@@ -1,7 +1,9 @@
 //! The innermost loops of attention: a few query heads against a chunk of keys or values.
 
+use super::codes;
+use super::numbers::Factors;
 use crate::kernels::element::Element;
-use crate::kernels::kv::BLOCK_TOKENS;
+use crate::kernels::kv::{BLOCK_TOKENS, Cached};
 use crate::kernels::matmul::{Plain, Product, Widening};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 use half::bf16;
@@ -10,26 +12,86 @@ use half::bf16;
 pub(super) const CHUNK_TOKENS: usize = 128;
 /// Blocks of a chunk.
 pub(super) const CHUNK_BLOCKS: usize = CHUNK_TOKENS / BLOCK_TOKENS;
-const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 /// The most query heads of a tile, on machines with registers for them.
 pub(super) const MOST_QUERIES: usize = 7;
 
 /// Element types of keys and values.
-pub(crate) trait KvElement: Element {
+pub(crate) trait KvElement: Cached {
+    /// Whether they are bf16.
+    const BF16: bool = false;
+    /// Whether they are codes, which meet whole numbers.
+    const CODES: bool = false;
+
+    /// Computes the scores of `queries` queries, at most [`most_queries`].
+    ///
+    /// # Safety
+    /// As [`Simd`]; the pointers are valid for the sizes that the fields name.
+    unsafe fn scores<S: Simd>(scores: &Scores<'_, Self>, queries: usize);
+
+    /// Adds the weighted values to the sums of `queries` queries, at most [`most_queries`].
+    ///
+    /// # Safety
+    /// As [`Simd`]; the pointers are valid for the sizes that the fields name, those of `ahead`
+    /// excepted, which has an entry for each block.
+    unsafe fn accumulate<S: Simd>(values: &Values<'_, Self>, queries: usize);
+}
+
+/// Keys and values of floating point.
+pub(in crate::kernels) trait FloatKv: KvElement + Element {
     /// How keys meet `f32` queries.
     type Keys: Product<X = f32>;
-    /// Whether they are bf16.
-    const BF16: bool;
 }
 
-impl KvElement for f32 {
+impl FloatKv for f32 {
     type Keys = Plain;
-    const BF16: bool = false;
 }
 
-impl KvElement for bf16 {
+impl FloatKv for bf16 {
     type Keys = Widening;
-    const BF16: bool = true;
+}
+
+macro_rules! float_kv {
+    ($($type:ty, $bf16:literal;)*) => {$(
+        impl KvElement for $type {
+            const BF16: bool = $bf16;
+
+            #[inline(always)]
+            unsafe fn scores<S: Simd>(scores: &Scores<'_, Self>, queries: usize) {
+                // SAFETY: as the caller's.
+                by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe {
+                    S::enter(ScoreTile::<Self, Q>(scores))
+                })
+            }
+
+            #[inline(always)]
+            unsafe fn accumulate<S: Simd>(values: &Values<'_, Self>, queries: usize) {
+                // SAFETY: as the caller's.
+                by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe { values.columns::<S, Q>() })
+            }
+        }
+    )*};
+}
+
+float_kv! {
+    f32, false;
+    bf16, true;
+}
+
+impl KvElement for i8 {
+    const CODES: bool = true;
+
+    #[inline(always)]
+    unsafe fn scores<S: Simd>(scores: &Scores<'_, Self>, queries: usize) {
+        // SAFETY: as the caller's.
+        unsafe { codes::scores::<S>(scores, queries) }
+    }
+
+    #[inline(always)]
+    unsafe fn accumulate<S: Simd>(values: &Values<'_, Self>, queries: usize) {
+        // SAFETY: as the caller's.
+        unsafe { codes::accumulate::<S>(values, queries) }
+    }
 }
 
 /// Whether queries and weights are rounded to bf16, for the dot product of pairs.
@@ -45,13 +107,16 @@ pub(super) const fn most_queries<S: Simd>() -> usize {
 }
 
 /// Keys of a chunk and the queries that meet them.
-pub(super) struct Scores<'a, T> {
+pub(in crate::kernels) struct Scores<'a, T> {
     /// Keys of each block.
     pub(super) blocks: &'a [*const T],
     /// The keys of each block of the next chunk, if they are to be asked for meanwhile.
     pub(super) ahead: Option<&'a [*const T]>,
-    /// Queries, `stride` floats apart; bf16 where [`pairs`] are multiplied.
+    /// Queries, `stride` floats apart; bf16 where [`pairs`] are multiplied, whole numbers where keys are
+    /// codes, `4 * stride` bytes apart.
     pub(super) q: *const f32,
+    /// Of whole numbers.
+    pub(super) factors: *const Factors,
     /// Floats between queries.
     pub(super) stride: usize,
     /// Groups of elements of a key.
@@ -63,7 +128,7 @@ pub(super) struct Scores<'a, T> {
 }
 
 /// Values of a chunk and the weights they are summed with.
-pub(super) struct Values<'a, T> {
+pub(in crate::kernels) struct Values<'a, T> {
     /// Values of each block.
     pub(super) blocks: &'a [*const T; CHUNK_BLOCKS],
     /// The values of each block of the next chunk, if they are to be asked for meanwhile.
@@ -75,35 +140,25 @@ pub(super) struct Values<'a, T> {
     /// Weights, [`CHUNK_TOKENS`] for each query.
     pub(super) weights: *const f32,
     /// The same as bf16 where [`pairs`] are multiplied, for all of a value but what is left after
-    /// two vectors at a time.
+    /// two vectors at a time; as whole numbers where values are codes.
     pub(super) rounded: *const bf16,
+    /// Of whole numbers.
+    pub(super) factors: *const Factors,
     /// Sums, `stride` apart.
     pub(super) sums: *mut f32,
     /// Elements between the sums of queries: `d`, rounded up to whole vectors.
     pub(super) stride: usize,
 }
 
-impl<T: KvElement> Scores<'_, T> {
-    /// Computes the scores of `queries` queries, at most [`most_queries`].
-    ///
-    /// # Safety
-    /// As [`Simd`]; the pointers are valid for the sizes that the fields name.
-    #[inline(always)]
-    pub(super) unsafe fn compute<S: Simd>(&self, queries: usize) {
-        // SAFETY: as the caller's.
-        by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe { S::enter(ScoreTile::<T, Q>(self)) })
-    }
-}
-
 struct ScoreTile<'a, T, const Q: usize>(&'a Scores<'a, T>);
 
-impl<T: KvElement, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
+impl<T: FloatKv, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let (scores, mut block) = (self.0, 0);
-        // SAFETY: as for `Scores::compute`; there are so many blocks.
+        // SAFETY: as for `KvElement::scores`; there are so many blocks.
         unsafe {
             let mut largest = [S::splat(f32::NEG_INFINITY); Q];
             // Enough sums at once to hide the latency of the instruction.
@@ -134,12 +189,12 @@ impl<T: KvElement, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
     }
 }
 
-impl<T: KvElement> Scores<'_, T> {
+impl<T: FloatKv> Scores<'_, T> {
     /// The scores of `Q` queries and `B` blocks from `block` on; `largest` becomes the larger of itself and
     /// them.
     ///
     /// # Safety
-    /// As for [`Scores::compute`]; there are so many blocks.
+    /// As for [`KvElement::scores`]; there are so many blocks.
     #[inline(always)]
     unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
         &self,
@@ -190,18 +245,7 @@ impl<T: KvElement> Scores<'_, T> {
     }
 }
 
-impl<T: KvElement> Values<'_, T> {
-    /// Adds the weighted values to the sums of `queries` queries, at most [`most_queries`].
-    ///
-    /// # Safety
-    /// As [`Simd`]; the pointers are valid for the sizes that the fields name, those of `ahead`
-    /// excepted, which has an entry for each block.
-    #[inline(always)]
-    pub(super) unsafe fn accumulate<S: Simd>(&self, queries: usize) {
-        // SAFETY: as the caller's.
-        by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe { self.columns::<S, Q>() })
-    }
-
+impl<T: FloatKv> Values<'_, T> {
     #[inline(always)]
     unsafe fn columns<S: Simd, const Q: usize>(&self) {
         let mut i = 0;
@@ -227,13 +271,13 @@ impl<T: KvElement> Values<'_, T> {
 /// `Q` queries by `V` vectors from an element of the values on.
 struct ValueTile<'a, T, const Q: usize, const V: usize>(&'a Values<'a, T>, usize);
 
-impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, T, Q, V> {
+impl<T: FloatKv, const Q: usize, const V: usize> Vectorised for ValueTile<'_, T, Q, V> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let ValueTile(&Values { tokens, sums, stride, .. }, first) = self;
-        // SAFETY: as for `Values::accumulate`; only the last vector may be short.
+        // SAFETY: as for `KvElement::accumulate`; only the last vector may be short.
         unsafe {
             let mut acc = [[S::splat(0.0); V]; Q];
             for (q, row) in acc.iter_mut().enumerate() {
@@ -272,7 +316,7 @@ impl<T: KvElement, const Q: usize, const V: usize> Vectorised for ValueTile<'_, 
     }
 }
 
-impl<T: KvElement, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
+impl<T: FloatKv, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
     /// Elements from the tile's first one on, where they may be fewer than a vector.
     #[inline(always)]
     fn left(&self) -> usize {
@@ -282,7 +326,7 @@ impl<T: KvElement, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
     /// Where the values of the group of tokens that begins at `token` lie.
     ///
     /// # Safety
-    /// As for [`Values::accumulate`].
+    /// As for [`KvElement::accumulate`].
     #[inline(always)]
     unsafe fn at(&self, token: usize) -> Words<T> {
         let &Values { blocks, ahead, d, .. } = self.0;
@@ -298,7 +342,7 @@ impl<T: KvElement, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
     /// The values of the group of tokens that begins at `token`.
     ///
     /// # Safety
-    /// As for [`Values::accumulate`].
+    /// As for [`KvElement::accumulate`].
     #[inline(always)]
     unsafe fn words<S: Simd>(&self, token: usize) -> [S::I; V] {
         // SAFETY: as the caller's.
@@ -308,7 +352,7 @@ impl<T: KvElement, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
     /// Adds the weighted values of a group of tokens.
     ///
     /// # Safety
-    /// As for [`Values::accumulate`].
+    /// As for [`KvElement::accumulate`].
     #[inline(always)]
     unsafe fn step<S: Simd>(&self, token: usize, words: [S::I; V], acc: &mut [[S::V; V]; Q]) {
         let &Values { weights, rounded, .. } = self.0;

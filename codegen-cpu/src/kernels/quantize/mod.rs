@@ -16,7 +16,7 @@ use super::simd::{LANES, Simd};
 /// # Safety
 /// As [`Simd`]; `x` is valid for `n` elements.
 #[inline(always)]
-unsafe fn magnitude<S: Simd, T: Element>(x: *const T, n: usize) -> f32 {
+pub(crate) unsafe fn magnitude<S: Simd, T: Element>(x: *const T, n: usize) -> f32 {
     // SAFETY: every access is below `n`.
     unsafe {
         let zero = S::splat(0.0);

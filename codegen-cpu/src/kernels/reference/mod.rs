@@ -17,7 +17,7 @@ pub use latent::{
 pub use product::{Scaled, scaled_row};
 pub use quantize::{fp8_value, quantize_fp8, quantize_rows, quantize_static, to_fp8};
 pub use recurrent::{DeltaHeads, DeltaInputs, Sequences, causal_conv, delta_gate, gated_delta};
-pub use rows::{add_bias, embed, gather_rows, kv_write};
+pub use rows::{add_bias, embed, gather_rows, kv_write, kv_write_codes};
 
 /// `x [T,K]` times the transpose of `w [N,K]`.
 pub fn matmul(x: &[f32], w: &[f32], n: usize, k: usize) -> Vec<f64> {

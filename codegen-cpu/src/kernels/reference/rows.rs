@@ -1,6 +1,7 @@
 //! The definitions of kernels that move rows. An index outside its range gives zeros, or writes
 //! nothing.
 
+use super::quantize_rows;
 use crate::kernels::kv::{BLOCK_TOKENS, Kv};
 
 /// Rows `indices` of `x [R,n]`.
@@ -17,6 +18,31 @@ pub fn embed(table: &[f32], ids: &[i32], n: usize) -> Vec<f32> {
 /// Adds `bias` to every row.
 pub fn add_bias(x: &[f32], bias: &[f32]) -> Vec<f32> {
     x.chunks(bias.len()).flat_map(|row| row.iter().zip(bias).map(|(a, b)| a + b)).collect()
+}
+
+/// [`kv_write`] into the bytes of a state of codes, as [`quantize_rows`] makes them of each head, with their
+/// sign flipped, and scales.
+pub fn kv_write_codes(k: &[f32], v: &[f32], slots: &[i32], kv: Kv, state: &mut [u8]) {
+    let (width, blocks) = (kv.heads * kv.d, state.len() / kv.block_len());
+    for ((k, v), &slot) in k.chunks(width).zip(v.chunks(width)).zip(slots) {
+        let Some(slot) = usize::try_from(slot).ok().filter(|s| s / BLOCK_TOKENS < blocks) else {
+            continue;
+        };
+        let (block, token) = (slot / BLOCK_TOKENS, slot % BLOCK_TOKENS);
+        for (head, (k, v)) in k.chunks(kv.d).zip(v.chunks(kv.d)).enumerate() {
+            let (keys, key_scale) = quantize_rows(k);
+            let (values, value_scale) = quantize_rows(v);
+            for i in 0..kv.d {
+                state[kv.key(block, head, token, i)] = keys[i] as u8 ^ 0x80;
+                state[kv.value(block, head, token, i)] = values[i] as u8 ^ 0x80;
+            }
+            let tiles = [kv.keys(block, head), kv.values(block, head)];
+            for (tile, scale) in tiles.into_iter().zip([key_scale, value_scale]) {
+                let at = tile + kv.scales() + token * size_of::<f32>();
+                state[at..at + size_of::<f32>()].copy_from_slice(&scale.to_le_bytes());
+            }
+        }
+    }
 }
 
 /// Writes rows of keys and values, `[T, heads, d]` each, into a state at their slots.

@@ -67,8 +67,11 @@ pub(super) const KERNELS: Table = &[
     ("rotary_f32", choose::<Rotary>),
     ("kv_write_f32", choose::<KvWrite<f32>>),
     ("kv_write_bf16", choose::<KvWrite<bf16>>),
+    ("kv_write_i8", choose::<KvWrite<i8>>),
     ("attention_f32_f32", choose::<Attention<f32, f32>>),
     ("attention_f32_bf16", choose::<Attention<f32, bf16>>),
     ("attention_bf16_f32", choose::<Attention<bf16, f32>>),
     ("attention_bf16_bf16", choose::<Attention<bf16, bf16>>),
+    ("attention_i8_f32", choose::<Attention<i8, f32>>),
+    ("attention_i8_bf16", choose::<Attention<i8, bf16>>),
 ];

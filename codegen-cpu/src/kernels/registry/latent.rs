@@ -40,6 +40,8 @@ pub(super) const KERNELS: Table = &[
     ("sink_attention_f32_bf16", choose::<SinkAttention<f32, bf16>>),
     ("sink_attention_bf16_f32", choose::<SinkAttention<bf16, f32>>),
     ("sink_attention_bf16_bf16", choose::<SinkAttention<bf16, bf16>>),
+    ("sink_attention_i8_f32", choose::<SinkAttention<i8, f32>>),
+    ("sink_attention_i8_bf16", choose::<SinkAttention<i8, bf16>>),
     ("latent_attention_f32_f32", choose::<LatentAttention<f32, f32, All>>),
     ("latent_attention_f32_bf16", choose::<LatentAttention<f32, bf16, All>>),
     ("latent_attention_bf16_f32", choose::<LatentAttention<bf16, f32, All>>),

@@ -1,6 +1,6 @@
 //! What dense decoders are made of.
 
-use super::{Call, float, is, is_f32, rows_of, stride};
+use super::{Call, cached, float, is, is_f32, rows_of, stride};
 use crate::target::{GATE_UP_BLOCK, MOST_FOUND};
 use compiler::{Arg, Lowered, Operand};
 use ir::{DType, Layout, Op};
@@ -138,14 +138,14 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
         (Op::KvWrite {}, [state, k, v, _]) if is_f32(&[k, v]) => {
             let args = Call { args: [1, 2, 3, 0].map(Arg::Operand).to_vec(), scalars: vec![] };
             args.ints(&[k.dim(0), k.dim(1), k.dim(2), state.dim(3), stride(k), stride(v)])
-                .named(format!("kv_write_{}", float(state)?))
+                .named(format!("kv_write_{}", cached(state)?))
         }
         (Op::Attention { scale, .. }, [q, state, table, _]) if is_f32(&[q]) => call
             .ints(&[q.dim(0), table.dim(0), table.dim(1), q.dim(1), state.dim(2), q.dim(2)])
             .ints(&[state.dim(3)])
             .float(*scale)
             .ints(&[stride(q), stride(out)])
-            .named(format!("attention_{}_{}", float(state)?, float(out)?)),
+            .named(format!("attention_{}_{}", cached(state)?, float(out)?)),
         // One rank: a collective moves nothing, but its result is a buffer of its own.
         (Op::AllReduce { .. } | Op::AllGather { ranks: 1, .. }, [x]) => {
             call.ints(&[rows, n, stride(x), stride(out)]).named(format!("copy_{}", float(x)?))

@@ -1,6 +1,6 @@
 //! Latent attention, the indexer, sinks, and per-head products.
 
-use super::{Call, float, is, is_f32, rows_of, stride};
+use super::{Call, cached, float, is, is_f32, rows_of, stride};
 use compiler::{Arg, Lowered, Operand};
 use ir::{DType, Layout, Op};
 
@@ -27,7 +27,7 @@ pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Optio
             .ints(&[state.dim(3)])
             .float(*scale)
             .ints(&[stride(q), stride(out), *window])
-            .named(format!("sink_attention_{}_{}", float(state)?, float(out)?)),
+            .named(format!("sink_attention_{}_{}", cached(state)?, float(out)?)),
         (Op::LatentAttention { scale, .. }, [q_latent, q_rope, latent, rope, table, _])
             if is_f32(&[q_latent, q_rope]) && is(rope, latent.ty.dtype) =>
         {

@@ -71,6 +71,11 @@ fn float(o: &Operand) -> Option<&'static str> {
     }
 }
 
+/// `f32`, `bf16` or `i8`, the types keys and values have here.
+fn cached(o: &Operand) -> Option<&'static str> {
+    if o.ty.dtype == DType::I8 { Some("i8") } else { float(o) }
+}
+
 /// The first family that has a kernel for these types.
 pub(super) fn lower(op: &Op, operands: &[Operand], results: &[Operand]) -> Option<Lowered> {
     dense::lower(op, operands, results)

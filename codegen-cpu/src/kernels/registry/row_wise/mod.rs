@@ -34,6 +34,7 @@ pub(super) const KERNELS: &[&str] = &[
     "gather_rows_f32",
     "kv_write_bf16",
     "kv_write_f32",
+    "kv_write_i8",
     "l2_norm_f32",
     "layer_norm_bf16_bf16",
     "layer_norm_bf16_f32",

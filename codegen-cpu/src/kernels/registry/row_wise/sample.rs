@@ -30,6 +30,7 @@ fn floats(ty: &str, seed: u64, len: usize) -> Vec<u8> {
     match ty {
         "f32" => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
         "bf16" => values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect(),
+        "i8" => values.iter().map(|&v| (64.0 * v) as i8 as u8).collect(),
         other => panic!("no type {other}"),
     }
 }
@@ -55,7 +56,7 @@ pub(super) fn sample(kernel: &str, rows: usize) -> Sample {
     };
     // What comes before the element types.
     let base = kernel.trim_end_matches("_f32").trim_end_matches("_bf16");
-    let base = base.trim_end_matches("_f32").trim_end_matches("_bf16");
+    let base = base.trim_end_matches("_f32").trim_end_matches("_bf16").trim_end_matches("_i8");
     match base {
         "add" | "mul" | "silu_mul" => {
             call(vec![f(1, x), f(2, x), floats(out, 3, x)], &[rows, N, STRIDE, STRIDE, STRIDE], &[])
@@ -121,7 +122,7 @@ pub(super) fn sample(kernel: &str, rows: usize) -> Sample {
             call(vec![f(1, x), f(2, rows * 6), f(3, x)], &[rows, 7, 10, 6, 1, STRIDE, STRIDE], &[])
         }
         "kv_write" => {
-            let state = floats(out, 4, 3 * 2 * 2 * 16 * 32);
+            let state = floats(out, 4, 3 * 2 * 2 * 16 * if out == "i8" { 36 } else { 32 });
             let slots = shared_slots(rows);
             call(vec![f(1, x), f(2, x), slots, state], &[rows, 2, 32, 16, STRIDE, STRIDE], &[])
         }

@@ -149,7 +149,9 @@ fn a_row_is_its_own() {
 #[test]
 fn rows_that_share_a_slot_do_not_race() {
     for set in InstructionSet::available() {
-        for name in ["kv_write_f32", "kv_write_bf16", "paged_write_f32", "paged_write_bf16"] {
+        for name in
+            ["kv_write_f32", "kv_write_bf16", "kv_write_i8", "paged_write_f32", "paged_write_bf16"]
+        {
             let sample = sample(name, 10);
             let done = |order: &mut dyn Iterator<Item = usize>| {
                 let mut arena = Arena::new(&sample.buffers);

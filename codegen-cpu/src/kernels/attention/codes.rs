@@ -1,0 +1,184 @@
+//! The innermost loops of attention with keys and values of 8 bits: what [`super::tile`] does with floats.
+
+use super::numbers::{Codes, Sum, ask, words};
+use super::tile::{CHUNK_TOKENS, Scores, Values};
+use crate::kernels::element::Element;
+use crate::kernels::kv::BLOCK_TOKENS;
+use crate::kernels::simd::{LANES, Simd, Vectorised};
+
+/// Codes that lie together.
+const GROUP: usize = 4;
+/// Groups of tokens of a block.
+const BLOCK_GROUPS: usize = BLOCK_TOKENS / GROUP;
+
+/// [`super::tile::KvElement::scores`] of codes.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn scores<S: Simd>(scores: &Scores<'_, i8>, queries: usize) {
+    // SAFETY: as the caller's.
+    by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe { S::enter(ScoreTile::<Q>(scores)) })
+}
+
+/// [`super::tile::KvElement::accumulate`] of codes, of whole blocks.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn accumulate<S: Simd>(values: &Values<'_, i8>, queries: usize) {
+    // SAFETY: as the caller's.
+    by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe { columns::<S, Q>(values) })
+}
+
+struct ScoreTile<'a, const Q: usize>(&'a Scores<'a, i8>);
+
+impl<const Q: usize> Vectorised for ScoreTile<'_, Q> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let (scores, mut block) = (self.0, 0);
+        // SAFETY: as for `scores`; there are so many blocks.
+        unsafe {
+            let mut largest = [S::splat(f32::NEG_INFINITY); Q];
+            // Enough sums at once to hide the latency of the instruction, as registers allow.
+            if const { S::WIDE && Q < 4 } {
+                while block + 4 <= scores.blocks.len() {
+                    some_blocks::<S, Q, 4>(scores, block, &mut largest);
+                    block += 4;
+                }
+            } else if const { S::WIDE } {
+                while block + 2 <= scores.blocks.len() {
+                    some_blocks::<S, Q, 2>(scores, block, &mut largest);
+                    block += 2;
+                }
+            }
+            while block < scores.blocks.len() {
+                some_blocks::<S, Q, 1>(scores, block, &mut largest);
+                block += 1;
+            }
+            for (q, largest) in largest.into_iter().enumerate() {
+                S::store(scores.largest.add(q * LANES), largest);
+            }
+        }
+    }
+}
+
+/// The scores of `Q` queries and `B` blocks from `block` on; `largest` becomes the larger of itself and them.
+///
+/// # Safety
+/// As for [`scores`]; there are so many blocks.
+#[inline(always)]
+unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
+    of: &Scores<'_, i8>,
+    block: usize,
+    largest: &mut [S::V; Q],
+) {
+    let &Scores { blocks, ahead, q, factors, stride, groups, scores, .. } = of;
+    // SAFETY: as the caller's; the scales of a block come after its codes.
+    unsafe {
+        let keys: [*const u32; B] = std::array::from_fn(|b| blocks[block + b].cast());
+        let mut far: Option<[*const u8; B]> =
+            ahead.map(|ahead| std::array::from_fn(|b| ahead[block + b].cast()));
+        let q: [*const u8; Q] = std::array::from_fn(|i| q.add(i * stride).cast());
+        let mut sums = [[Sum::<S>::zero(); B]; Q];
+        for g in 0..groups {
+            far.iter_mut().flatten().for_each(|line| ask::<S>(line));
+            let codes = keys.map(|k| Codes::<S>::new(S::load_bits(k.add(g * LANES))));
+            for (row, &q) in sums.iter_mut().zip(&q) {
+                let planes = words(q, stride, g);
+                for (sum, codes) in row.iter_mut().zip(codes) {
+                    codes.add_products(sum, planes);
+                }
+            }
+        }
+        far.iter_mut().flatten().for_each(|line| ask::<S>(line));
+        let scales = keys.map(|k| S::load(k.add(groups * LANES).cast()));
+        for (i, row) in sums.into_iter().enumerate() {
+            let factors = *factors.add(i);
+            for (b, sum) in row.into_iter().enumerate() {
+                let by = S::mul(scales[b], S::splat(factors.scale));
+                let score = S::mul(sum.total(factors), by);
+                S::store(scores.add(i * CHUNK_TOKENS + (block + b) * BLOCK_TOKENS), score);
+                largest[i] = S::max(largest[i], score);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`accumulate`].
+#[inline(always)]
+unsafe fn columns<S: Simd, const Q: usize>(values: &Values<'_, i8>) {
+    let mut i = 0;
+    // SAFETY: as the caller's.
+    unsafe {
+        // As many vectors as there are registers for.
+        while S::WIDE && Q < 4 && i + 4 * LANES <= values.d {
+            S::enter(ValueTile::<Q, 4>(values, i));
+            i += 4 * LANES;
+        }
+        while S::WIDE && i + 2 * LANES <= values.d {
+            S::enter(ValueTile::<Q, 2>(values, i));
+            i += 2 * LANES;
+        }
+        while i < values.d {
+            S::enter(ValueTile::<Q, 1>(values, i));
+            i += LANES;
+        }
+    }
+}
+
+/// `Q` queries by `V` vectors from an element of the values on.
+struct ValueTile<'a, const Q: usize, const V: usize>(&'a Values<'a, i8>, usize);
+
+impl<const Q: usize, const V: usize> Vectorised for ValueTile<'_, Q, V> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let ValueTile(values, first) = self;
+        let &Values { blocks, ahead, tokens, d, rounded, factors, sums, stride, .. } = values;
+        let left = if V == 1 { d - first } else { LANES };
+        // SAFETY: as for `accumulate`; only the last vector may be short.
+        unsafe {
+            let mut acc = [[Sum::<S>::zero(); V]; Q];
+            for block in tokens.0 / BLOCK_TOKENS..tokens.1 / BLOCK_TOKENS {
+                let codes = blocks.get_unchecked(block).add(first * GROUP);
+                let far = ahead.map(|ahead| {
+                    ahead.get_unchecked(block).cast::<u8>().wrapping_add(first * GROUP)
+                });
+                for i in 0..BLOCK_GROUPS {
+                    let at: *const f32 = codes.add(i * GROUP * d).cast();
+                    if let Some(far) = far {
+                        let mut line = far.wrapping_add(i * GROUP * d);
+                        (0..V).for_each(|_| ask::<S>(&mut line));
+                    }
+                    let codes: [Codes<S>; V] = std::array::from_fn(|v| {
+                        let words = f32::load_part::<S>(at.add(v * LANES), left);
+                        Codes::new(S::to_bits(words))
+                    });
+                    for (q, row) in acc.iter_mut().enumerate() {
+                        let numbers = rounded.add(q * CHUNK_TOKENS).cast();
+                        let planes = words(numbers, CHUNK_TOKENS, block * BLOCK_GROUPS + i);
+                        for (sum, codes) in row.iter_mut().zip(codes) {
+                            codes.add_products(sum, planes);
+                        }
+                    }
+                }
+                if let (Some(far), 0) = (far, first) {
+                    ask::<S>(&mut far.wrapping_add(BLOCK_TOKENS * d));
+                }
+            }
+            for (q, row) in acc.into_iter().enumerate() {
+                let factors = *factors.add(q);
+                for (v, sum) in row.into_iter().enumerate() {
+                    let at = sums.add(q * stride + first + v * LANES);
+                    let by = S::splat(factors.scale);
+                    S::store(at, S::mul_add(sum.total(factors), by, S::load(at)));
+                }
+            }
+        }
+    }
+}

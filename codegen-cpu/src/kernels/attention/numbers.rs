@@ -1,0 +1,242 @@
+//! Queries and weights as whole numbers, which meet keys and values of 8 bits.
+//!
+//! A number has 15 bits, sign included, and is kept in two planes that the instructions of a machine
+//! multiply with codes: bytes above and below `2^7` for the dot product of bytes, else pairs of 16 bits of
+//! every other element. Either way all products of a row are summed exactly.
+
+use super::tile::{CHUNK_TOKENS, LINE_BYTES};
+use crate::kernels::element::Element;
+use crate::kernels::kv::BLOCK_TOKENS;
+use crate::kernels::quantize::magnitude;
+use crate::kernels::simd::{LANES, ROUND, Simd};
+
+/// The largest number: its upper byte is at most 127.
+const LARGEST: f32 = 127.0 * 128.0;
+/// What is smaller than this at most counts as zero, since [`LARGEST`] by it must be finite.
+const LEAST: f32 = 1e-30;
+/// What codes are kept above their number.
+const BIAS: i32 = 128;
+
+/// What the sums of products with codes still need: `scale * (sum + offset)`.
+#[derive(Clone, Copy)]
+pub(super) struct Factors {
+    pub(super) scale: f32,
+    /// `-128` times the sum of the numbers, since codes are kept with 128 added.
+    pub(super) offset: i32,
+}
+
+impl Factors {
+    /// Of numbers whose sum is in the lanes of `total`.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    unsafe fn new<S: Simd>(scale: f32, total: S::I) -> Self {
+        let mut lanes = [0u32; LANES];
+        // SAFETY: the array has 16 elements.
+        unsafe { S::store_bits(lanes.as_mut_ptr(), total) };
+        let total = lanes.iter().fold(0i32, |sum, &lane| sum.wrapping_add(lane as i32));
+        Self { scale, offset: total.wrapping_mul(-BIAS) }
+    }
+}
+
+/// What `most` is divided by, and multiplied with, for numbers of which it is the largest.
+#[inline(always)]
+fn scales(most: f32) -> (f32, f32) {
+    // What is not finite is kept in the scale.
+    if most < LEAST { (0.0, 0.0) } else { (LARGEST / most, most / LARGEST) }
+}
+
+/// Makes numbers of a query's `d` elements at `x`, each plane `stride` bytes long, which is `d` or more in
+/// whole vectors. What they stand for is divided by `scale`.
+///
+/// # Safety
+/// As [`Simd`]; `x` is valid for `d` elements, `to` for two planes.
+#[inline(always)]
+pub(super) unsafe fn query<S: Simd>(
+    x: *const f32,
+    d: usize,
+    scale: f32,
+    to: *mut u8,
+    stride: usize,
+) -> Factors {
+    // SAFETY: as the caller's.
+    unsafe {
+        let (by, back) = scales(magnitude::<S, f32>(x, d));
+        let mut total = S::splat_bits(0);
+        for i in (0..d).step_by(LANES) {
+            let x = f32::load_part::<S>(x.add(i), d - i);
+            total = S::add_bits(total, store::<S>(S::mul(x, S::splat(by)), to.add(i), stride));
+        }
+        Factors::new::<S>(scale * back, total)
+    }
+}
+
+/// Makes numbers of a query's weights of the tokens `tokens` of a chunk, times the scales of the values, of
+/// which each block from the chunk's block `first` on has its own; of what else these blocks hold, zeros. The
+/// weights are lost.
+///
+/// # Safety
+/// As [`Simd`]; weights are valid for a chunk, `to` for two planes of [`CHUNK_TOKENS`] bytes.
+#[inline(always)]
+pub(super) unsafe fn weights<S: Simd>(
+    weights: *mut f32,
+    value_scales: &[*const f32],
+    first: usize,
+    tokens: (usize, usize),
+    to: *mut u8,
+) -> Factors {
+    // SAFETY: as the caller's.
+    unsafe {
+        let (mut most, mut strange) = (S::splat(0.0), S::splat_bits(0));
+        for (b, &scales) in value_scales.iter().enumerate() {
+            let begin = (first + b) * BLOCK_TOKENS;
+            let at = weights.add(begin);
+            let seen = |token: usize| tokens.0 <= token && token < tokens.1;
+            let mut weight = S::mul(S::load(at), S::load(scales));
+            if !seen(begin) || !seen(begin + BLOCK_TOKENS - 1) {
+                let mut lanes = S::lanes(weight);
+                for (i, lane) in lanes.iter_mut().enumerate() {
+                    *lane = if seen(begin + i) { *lane } else { 0.0 };
+                }
+                weight = S::load(lanes.as_ptr());
+            }
+            S::store(at, weight);
+            most = S::max(most, weight);
+            // Zero, or NaN where the weight is not finite.
+            strange = S::or_bits(strange, S::to_bits(S::sub(weight, weight)));
+        }
+        let strange = S::from_bits(S::and_bits(strange, S::splat_bits(1f32.to_bits())));
+        if S::any_above(strange, 0.0) {
+            return Factors { scale: f32::NAN, offset: 0 };
+        }
+        let (by, back) = scales(S::largest(most));
+        let mut total = S::splat_bits(0);
+        for b in 0..value_scales.len() {
+            let at = (first + b) * BLOCK_TOKENS;
+            let weight = S::mul(S::load(weights.add(at)), S::splat(by));
+            total = S::add_bits(total, store::<S>(weight, to.add(at), CHUNK_TOKENS));
+        }
+        Factors::new::<S>(back, total)
+    }
+}
+
+/// Stores the numbers nearest to `v` in two planes, `plane` bytes apart, and returns them.
+///
+/// # Safety
+/// As [`Simd`]; both are valid for 16 bytes.
+#[inline(always)]
+unsafe fn store<S: Simd>(v: S::V, to: *mut u8, plane: usize) -> S::I {
+    // SAFETY: as the caller's.
+    unsafe {
+        let biased = S::to_bits(S::add(v, S::splat(ROUND)));
+        let numbers = S::add_bits(biased, S::splat_bits(ROUND.to_bits().wrapping_neg()));
+        if S::BYTE_DOT {
+            // The upper byte rounds, so that the lower one has a sign.
+            let up = S::add_bits(numbers, S::splat_bits(64));
+            let low = S::and_bits(up, S::splat_bits(127));
+            S::store_low_bytes(to, S::sar::<7>(up));
+            S::store_low_bytes(
+                to.add(plane),
+                S::add_bits(low, S::splat_bits(64u32.wrapping_neg())),
+            );
+        } else {
+            let mut lanes = [0u32; LANES];
+            S::store_bits(lanes.as_mut_ptr(), numbers);
+            let pair = |g: usize, i: usize| lanes[4 * g + i] & 0xffff | lanes[4 * g + i + 2] << 16;
+            let pairs = |i: usize| -> [u32; LANES / 4] { std::array::from_fn(|g| pair(g, i)) };
+            to.cast::<[u32; LANES / 4]>().write_unaligned(pairs(0));
+            to.add(plane).cast::<[u32; LANES / 4]>().write_unaligned(pairs(1));
+        }
+        numbers
+    }
+}
+
+/// Four codes in each lane, as the planes of numbers meet them.
+#[derive(Clone, Copy)]
+pub(super) struct Codes<S: Simd>([S::I; 2]);
+
+impl<S: Simd> Codes<S> {
+    /// Of the codes in the bytes of each lane.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    pub(super) unsafe fn new(words: S::I) -> Self {
+        if S::BYTE_DOT {
+            return Self([words; 2]);
+        }
+        // SAFETY: as the caller's.
+        unsafe {
+            let bytes = S::splat_bits(0x00ff_00ff);
+            Self([S::and_bits(words, bytes), S::and_bits(S::shr::<8>(words), bytes)])
+        }
+    }
+
+    /// Adds the products with four numbers, of which `planes` has a word each.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    pub(super) unsafe fn add_products(self, sum: &mut Sum<S>, planes: [u32; 2]) {
+        let Self([a, b]) = self;
+        // SAFETY: as the caller's.
+        unsafe {
+            let [x, y] = planes.map(|word| S::splat_bits(word));
+            sum.0 = if S::BYTE_DOT {
+                [S::byte_dot(sum.0[0], a, x), S::byte_dot(sum.0[1], b, y)]
+            } else {
+                [S::half_dot(S::half_dot(sum.0[0], a, x), b, y), sum.0[1]]
+            };
+        }
+    }
+}
+
+/// Sums of products of codes and numbers.
+#[derive(Clone, Copy)]
+pub(super) struct Sum<S: Simd>([S::I; 2]);
+
+impl<S: Simd> Sum<S> {
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    pub(super) unsafe fn zero() -> Self {
+        // SAFETY: as the caller's.
+        unsafe { Self([S::splat_bits(0); 2]) }
+    }
+
+    /// The sum, without what codes are kept above their number.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    pub(super) unsafe fn total(self, factors: Factors) -> S::V {
+        let Self([sum, low]) = self;
+        // SAFETY: as the caller's.
+        unsafe {
+            let sum = if S::BYTE_DOT { S::add_bits(S::shl::<7>(sum), low) } else { sum };
+            S::to_float(S::add_bits(sum, S::splat_bits(factors.offset as u32)))
+        }
+    }
+}
+
+/// Words of both planes of numbers at `at`, `plane` bytes apart, of the group `group`.
+///
+/// # Safety
+/// Both are valid.
+#[inline(always)]
+pub(super) unsafe fn words(at: *const u8, plane: usize, group: usize) -> [u32; 2] {
+    // SAFETY: as the caller's.
+    [0, plane].map(|p| unsafe { at.add(p).cast::<u32>().add(group).read_unaligned() })
+}
+
+/// Asks for the cache line at `*line` and goes on to the next.
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+pub(super) unsafe fn ask<S: Simd>(line: &mut *const u8) {
+    // SAFETY: as the caller's; any address may be asked for.
+    unsafe { S::prefetch_far(*line) };
+    *line = line.wrapping_add(LINE_BYTES);
+}
