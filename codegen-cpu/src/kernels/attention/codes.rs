@@ -144,31 +144,28 @@ impl<const Q: usize, const V: usize> Vectorised for ValueTile<'_, Q, V> {
         // SAFETY: as for `accumulate`; only the last vector may be short.
         unsafe {
             let mut acc = [[Sum::<S>::zero(); V]; Q];
-            for block in tokens.0 / BLOCK_TOKENS..tokens.1 / BLOCK_TOKENS {
-                let codes = blocks.get_unchecked(block).add(first * GROUP);
-                let far = ahead.map(|ahead| {
-                    ahead.get_unchecked(block).cast::<u8>().wrapping_add(first * GROUP)
-                });
-                for i in 0..BLOCK_GROUPS {
-                    let at: *const f32 = codes.add(i * GROUP * d).cast();
-                    if let Some(far) = far {
-                        let mut line = far.wrapping_add(i * GROUP * d);
-                        (0..V).for_each(|_| ask::<S>(&mut line));
-                    }
-                    let codes: [Codes<S>; V] = std::array::from_fn(|v| {
-                        let words = f32::load_part::<S>(at.add(v * LANES), left);
-                        Codes::new(S::to_bits(words))
-                    });
-                    for (q, row) in acc.iter_mut().enumerate() {
-                        let numbers = rounded.add(q * CHUNK_TOKENS).cast();
-                        let planes = words(numbers, CHUNK_TOKENS, block * BLOCK_GROUPS + i);
-                        for (sum, codes) in row.iter_mut().zip(codes) {
-                            codes.add_products(sum, planes);
-                        }
+            for group in tokens.0 / GROUP..tokens.1 / GROUP {
+                let inside = (group % BLOCK_GROUPS * d + first) * GROUP;
+                let block = group / BLOCK_GROUPS;
+                if let Some(ahead) = ahead {
+                    let tile: *const u8 = ahead.get_unchecked(block).cast();
+                    let mut line = tile.wrapping_add(inside);
+                    (0..V).for_each(|_| ask::<S>(&mut line));
+                    if inside == 0 {
+                        ask::<S>(&mut tile.wrapping_add(BLOCK_TOKENS * d));
                     }
                 }
-                if let (Some(far), 0) = (far, first) {
-                    ask::<S>(&mut far.wrapping_add(BLOCK_TOKENS * d));
+                let at: *const f32 = blocks.get_unchecked(block).add(inside).cast();
+                let codes: [Codes<S>; V] = std::array::from_fn(|v| {
+                    let words = f32::load_part::<S>(at.add(v * LANES), left);
+                    Codes::new(S::to_bits(words))
+                });
+                for (q, row) in acc.iter_mut().enumerate() {
+                    let numbers = rounded.add(q * CHUNK_TOKENS).cast();
+                    let planes = words(numbers, CHUNK_TOKENS, group);
+                    for (sum, codes) in row.iter_mut().zip(codes) {
+                        codes.add_products(sum, planes);
+                    }
                 }
             }
             for (q, row) in acc.into_iter().enumerate() {
