@@ -626,7 +626,7 @@ pub enum DTypeArg {
 pub enum KvCacheArg {
     /// The element type of the weights.
     Auto,
-    /// 8-bit integers with a scale for each head of a token: half of the memory of bf16.
+    /// 8-bit integers with a scale for each head of a token: about half of the memory of bf16.
     Int8,
 }
 

@@ -137,6 +137,7 @@ fn prepare(
     let module = models::build(checkpoint, &build);
     let mut options = options(precast, &args.build, &model, args.dump_ir, target.memory(memory))?;
     options.config.insert("head_top_k".to_owned(), build.head_top_k.into());
+    options.config.insert("kv_cache_dtype".to_owned(), build.kv_dtype.name().into());
     if graph_bs::listed(&args.build)?.is_none() {
         let facts = facts(&module, &model, &target, precast, &args.build, &options)?;
         let choice = graph_bs::choose(&args.build.auto, &mut options, facts)?;

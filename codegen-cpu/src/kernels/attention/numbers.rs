@@ -48,7 +48,7 @@ fn scales(most: f32) -> (f32, f32) {
 }
 
 /// Makes numbers of a query's `d` elements at `x`, each plane `stride` bytes long, which is `d` or more in
-/// whole vectors. What they stand for is divided by `scale`.
+/// whole vectors. Scores are to be multiplied with `scale`, which is put into the factors.
 ///
 /// # Safety
 /// As [`Simd`]; `x` is valid for `d` elements, `to` for two planes.
