@@ -114,6 +114,9 @@ pub(super) fn kv_write(g: &mut Gen<'_>, args: &[ValueId], out: ValueId) -> Resul
     let dims = g.dims(out);
     let (heads, tokens, d) = (dims[2], dims[3], dims[4]);
     let dtype = g.dtype(out);
+    if dtype == DType::I8 {
+        return Err(Declined("codes of keys and values have scales beside them".to_owned()));
+    }
     if heads > 1 && !dtype.bytes_for(d).is_multiple_of(32) {
         return Err(Declined(format!("heads of {d} elements do not fill whole blocks")));
     }
