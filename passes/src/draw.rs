@@ -196,3 +196,25 @@ impl Random {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_of_codes_have_scales_that_are_numbers() {
+        let text = "func @f(%q: f32[1,1,8], %t: i32[1,2], %p: i32[1], %kv: state i8[4,2,1,16,12]) {
+  %y = attention %q, %kv, %t, %p {scale = 1, out = f32} : f32[1,1,8]
+  return %y
+}
+";
+        let func = &ir::text::parse("test.ir", text).unwrap_or_else(|e| panic!("{e}")).funcs[0];
+        let inputs =
+            draw_inputs(func, &Bindings::new(), 1).unwrap_or_else(|e| panic!("{}", e.what));
+        for row in inputs[3].data().chunks_exact(12) {
+            let bytes = std::array::from_fn(|i| row[8 + i] as i8 as u8);
+            let scale = f32::from_le_bytes(bytes);
+            assert!((1e-5..1e-2).contains(&scale), "{scale}");
+        }
+    }
+}

@@ -32,14 +32,8 @@ fn outcomes(report: &Value, which: &str) -> usize {
 #[test]
 fn every_op_agrees_with_the_interpreter() {
     let dir = TempDir::new().unwrap();
-    for (name, options) in [
-        ("qwen3_moe_w4a8_dynamic", "--dtype bf16"),
-        ("deepseek_v32_w8a8", "--dtype bf16"),
-        ("qwen3_next", "--dtype bf16"),
-        ("gpt_oss", "--dtype bf16"),
-        ("gpt_oss", "--dtype bf16 --kv-cache-dtype int8"),
-    ] {
-        let artifact = compiled(&dir, name, options);
+    for name in ["qwen3_moe_w4a8_dynamic", "deepseek_v32_w8a8", "qwen3_next", "gpt_oss"] {
+        let artifact = compiled(&dir, name, "--dtype bf16");
         let (report, holds) = selfcheck(&artifact, &[]);
         assert!(holds, "{name}: {report:#}");
         assert!(outcomes(&report, "agrees") > 20, "{name}: {report:#}");

@@ -181,23 +181,13 @@ impl<T: Cached> Kernel for KvWrite<T> {
                 let head = item / 2;
                 // SAFETY: the slot is inside the state and of this row alone.
                 unsafe {
-                    let state = self.state.row(0);
+                    let (kv, state, at) = (&self.kv, self.state.row(0), head * self.kv.d);
                     if item % 2 == 1 {
-                        let tile = state.add(self.kv.values(block, head));
-                        T::write_value::<S>(
-                            &self.kv,
-                            tile,
-                            token,
-                            self.v.row(row).add(head * self.kv.d),
-                        );
+                        let tile = state.add(kv.values(block, head));
+                        T::write_value::<S>(kv, tile, token, self.v.row(row).add(at));
                     } else {
-                        let tile = state.add(self.kv.keys(block, head));
-                        T::write_key::<S>(
-                            &self.kv,
-                            tile,
-                            token,
-                            self.k.row(row).add(head * self.kv.d),
-                        );
+                        let tile = state.add(kv.keys(block, head));
+                        T::write_key::<S>(kv, tile, token, self.k.row(row).add(at));
                     }
                 }
             }

@@ -227,6 +227,35 @@ proptest! {
     }
 }
 
+/// A value whose scale is no number makes no number of the rows that see it, and of no other.
+#[test]
+fn codes_that_are_no_numbers_are_not_lost() {
+    let kv = Kv { heads: 1, d: 20, group: 4 };
+    let x = noise(1, 3 * kv.d);
+    let mut state = vec![0; kv.block_len()];
+    reference::kv_write_codes(&x, &x, &[0, 1, 2], kv, &mut state);
+    let scale = kv.values(0, 0) + kv.scales() + 2 * size_of::<f32>();
+    for number in [f32::NAN, f32::INFINITY] {
+        state[scale..scale + size_of::<f32>()].copy_from_slice(&number.to_le_bytes());
+        for set in InstructionSet::available() {
+            let mut buffers = vec![
+                encode(DType::F32, &noise(2, 2 * kv.d)),
+                state.clone(),
+                bytes_of_i32(&[0]),
+                bytes_of_i32(&[1, 2]),
+                unwritten(DType::F32, 2 * kv.d),
+            ];
+            let mut scalars = ints([2, 1, 1, 1, 1, kv.d, BLOCK_TOKENS]);
+            scalars.push(Scalar::Float(1.0));
+            scalars.extend(ints([kv.d, kv.d]));
+            run(set, 1, "attention_i8_f32", &mut buffers, &scalars);
+            let out = decode(DType::F32, &buffers[4]);
+            assert!(out[..kv.d].iter().all(|v| v.is_finite()), "{set} {number}");
+            assert!(out[kv.d..].iter().all(|v| !v.is_finite()), "{set} {number}");
+        }
+    }
+}
+
 /// Entries and positions outside their range are clamped, as documented.
 #[test]
 fn wild_indices_are_clamped() {

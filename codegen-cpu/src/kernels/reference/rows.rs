@@ -20,15 +20,26 @@ pub fn add_bias(x: &[f32], bias: &[f32]) -> Vec<f32> {
     x.chunks(bias.len()).flat_map(|row| row.iter().zip(bias).map(|(a, b)| a + b)).collect()
 }
 
+/// Rows of keys and values whose slot is inside a state of so many elements: the row of each, the block, and
+/// the token in it.
+fn placed<'a>(
+    k: &'a [f32],
+    v: &'a [f32],
+    slots: &'a [i32],
+    kv: Kv,
+    elements: usize,
+) -> impl Iterator<Item = (&'a [f32], &'a [f32], usize, usize)> {
+    let (width, count) = (kv.heads * kv.d, elements / kv.block_len() * BLOCK_TOKENS);
+    k.chunks(width).zip(v.chunks(width)).zip(slots).filter_map(move |((k, v), &slot)| {
+        let slot = usize::try_from(slot).ok().filter(|&slot| slot < count)?;
+        Some((k, v, slot / BLOCK_TOKENS, slot % BLOCK_TOKENS))
+    })
+}
+
 /// [`kv_write`] into the bytes of a state of codes, as [`quantize_rows`] makes them of each head, with their
 /// sign flipped, and scales.
 pub fn kv_write_codes(k: &[f32], v: &[f32], slots: &[i32], kv: Kv, state: &mut [u8]) {
-    let (width, blocks) = (kv.heads * kv.d, state.len() / kv.block_len());
-    for ((k, v), &slot) in k.chunks(width).zip(v.chunks(width)).zip(slots) {
-        let Some(slot) = usize::try_from(slot).ok().filter(|s| s / BLOCK_TOKENS < blocks) else {
-            continue;
-        };
-        let (block, token) = (slot / BLOCK_TOKENS, slot % BLOCK_TOKENS);
+    for (k, v, block, token) in placed(k, v, slots, kv, state.len()) {
         for (head, (k, v)) in k.chunks(kv.d).zip(v.chunks(kv.d)).enumerate() {
             let (keys, key_scale) = quantize_rows(k);
             let (values, value_scale) = quantize_rows(v);
@@ -47,12 +58,7 @@ pub fn kv_write_codes(k: &[f32], v: &[f32], slots: &[i32], kv: Kv, state: &mut [
 
 /// Writes rows of keys and values, `[T, heads, d]` each, into a state at their slots.
 pub fn kv_write(k: &[f32], v: &[f32], slots: &[i32], kv: Kv, state: &mut [f32]) {
-    let (width, blocks) = (kv.heads * kv.d, state.len() / kv.block_len());
-    for ((k, v), &slot) in k.chunks(width).zip(v.chunks(width)).zip(slots) {
-        let Some(slot) = usize::try_from(slot).ok().filter(|s| s / BLOCK_TOKENS < blocks) else {
-            continue;
-        };
-        let (block, token) = (slot / BLOCK_TOKENS, slot % BLOCK_TOKENS);
+    for (k, v, block, token) in placed(k, v, slots, kv, state.len()) {
         for head in 0..kv.heads {
             for i in 0..kv.d {
                 state[kv.key(block, head, token, i)] = k[head * kv.d + i];
