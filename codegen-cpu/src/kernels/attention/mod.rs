@@ -34,7 +34,8 @@ use sinks::Sinks;
 use soften::Softmax;
 use std::ops::Range;
 use tile::{
-    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, MOST_QUERIES, Scores, Values, most_queries, pairs,
+    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, LINE_BYTES, MOST_QUERIES, Scores, Values, most_queries,
+    pairs,
 };
 
 /// What a row costs beside its context, in tokens.
@@ -279,6 +280,25 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         }
     }
 
+    /// Asks for those of the queries `some` that an item has, row by row.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`]; the item's rows and head were bound.
+    #[inline(always)]
+    unsafe fn ask<S: Simd>(&self, item: Item, some: Range<usize>) {
+        let bytes = self.kv.d * size_of::<f32>();
+        for i in some.start..some.end.min(item.rows * self.group) {
+            let (r, h) = (item.row + i / self.group, item.head * self.group + i % self.group);
+            // SAFETY: the caller's promise; what is asked for may be anywhere.
+            unsafe {
+                let q: *const u8 = self.q.row(r).add(h * self.kv.d).cast();
+                for at in (0..bytes).step_by(LINE_BYTES) {
+                    S::prefetch_far(q.add(at));
+                }
+            }
+        }
+    }
+
     /// Computes an item; asks for the beginning of what this thread does `after` it.
     ///
     /// # Safety
@@ -352,6 +372,11 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 }
 
                 for (first, tile) in tiles::<S>(queries) {
+                    if start == begin
+                        && let Some(after) = after
+                    {
+                        self.ask::<S>(after, first..first + tile);
+                    }
                     let scores = Scores {
                         blocks: &keys[block..end],
                         ahead: (first == 0).then_some(&ahead.keys[block..end]),

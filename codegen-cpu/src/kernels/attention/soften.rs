@@ -6,9 +6,6 @@ use crate::kernels::simd::{LANES, Simd};
 use half::bf16;
 use std::{f32::consts::LOG2_E, ops::Range};
 
-/// Queries that go vector by vector in turn, so that each has time to wait for its exponentials.
-const IN_TURN: usize = 4;
-
 /// The softmax of some queries. Every query has the bits that it has alone.
 #[derive(Clone, Copy)]
 pub(super) struct Softmax {
@@ -66,14 +63,8 @@ impl Softmax {
                 for query in begin..end {
                     self.raise::<S, T>(query);
                 }
-                let mut query = begin;
-                while query + IN_TURN <= end {
-                    self.weights::<S, T, IN_TURN>(query, part);
-                    query += IN_TURN;
-                }
-                while query < end {
-                    self.weights::<S, T, 1>(query, part);
-                    query += 1;
+                for query in begin..end {
+                    self.weights::<S, T>(query, part);
                 }
             }
         }
@@ -141,49 +132,59 @@ impl Softmax {
         }
     }
 
-    /// The weights of `Q` queries from `first` on, which all see something of the vectors `part` and nothing
-    /// else.
+    /// The weights of a query, which sees something of the vectors `part` and nothing else.
     ///
     /// # Safety
     /// As for [`Softmax::chunk`].
     #[inline(always)]
-    unsafe fn weights<S: Simd, T: KvElement, const Q: usize>(
-        self,
-        first: usize,
-        part: (usize, usize),
-    ) {
-        let Self { scores, rounded, floats, scale, maxima, totals, .. } = self;
+    unsafe fn weights<S: Simd, T: KvElement>(self, query: usize, part: (usize, usize)) {
         let (pairs, short) = const { (pairs::<S, T>(), short::<S, T>()) };
         // SAFETY: as the caller's.
         unsafe {
-            let at: [usize; Q] = std::array::from_fn(|q| (first + q) * CHUNK_TOKENS);
-            let by = S::splat(scale * LOG2_E);
-            let mut less = [S::splat(0.0); Q];
-            let mut total = [S::splat(0.0); Q];
-            for q in 0..Q {
-                let most = *maxima.add(first + q);
-                less[q] = S::splat(if short { -most * LOG2_E } else { most });
-                total[q] = S::load(totals.add((first + q) * LANES));
-            }
-            for i in (part.0..part.1).step_by(LANES) {
-                for q in 0..Q {
-                    let score = S::load(scores.add(at[q] + i));
-                    let weight = match short {
-                        true => exp2_short::<S>(S::mul_add(score, by, less[q])),
-                        false => exp::<S>(S::sub(score, less[q])),
-                    };
-                    if floats {
-                        S::store(scores.add(at[q] + i), weight);
-                    }
-                    if pairs {
-                        S::store_bf16_normal(rounded.add(at[q] + i), weight);
-                    }
-                    total[q] = S::add(total[q], weight);
+            let most = *self.maxima.add(query);
+            let less = S::splat(if short { -most * LOG2_E } else { most });
+            let totals = self.totals.add(query * LANES);
+            let scores = self.scores.add(query * CHUNK_TOKENS);
+            let rounded = self.rounded.add(query * CHUNK_TOKENS);
+            let (mut total, mut at) = (S::load(totals), part.0);
+            while at + 2 * LANES <= part.1 {
+                let first = self.weight::<S, T>(scores.add(at), less);
+                let second = self.weight::<S, T>(scores.add(at + LANES), less);
+                if pairs {
+                    S::store_bf16_normals(rounded.add(at), [first, second]);
                 }
+                total = S::add(S::add(total, first), second);
+                at += 2 * LANES;
             }
-            for (q, total) in total.into_iter().enumerate() {
-                S::store(totals.add((first + q) * LANES), total);
+            if at < part.1 {
+                let last = self.weight::<S, T>(scores.add(at), less);
+                if pairs {
+                    S::store_bf16_normal(rounded.add(at), last);
+                }
+                total = S::add(total, last);
             }
+            S::store(totals, total);
+        }
+    }
+
+    /// The weights of a vector of scores, from which `less` is taken (already negated, times `log2(e)`, where weights
+    /// are [`short`]).
+    ///
+    /// # Safety
+    /// As for [`Softmax::chunk`].
+    #[inline(always)]
+    unsafe fn weight<S: Simd, T: KvElement>(self, scores: *mut f32, less: S::V) -> S::V {
+        // SAFETY: as the caller's.
+        unsafe {
+            let score = S::load(scores);
+            let weight = match const { short::<S, T>() } {
+                true => exp2_short::<S>(S::mul_add(score, S::splat(self.scale * LOG2_E), less)),
+                false => exp::<S>(S::sub(score, less)),
+            };
+            if self.floats {
+                S::store(scores, weight);
+            }
+            weight
         }
     }
 }

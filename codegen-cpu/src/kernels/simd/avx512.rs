@@ -86,6 +86,12 @@ macro_rules! avx512 {
                 let shifted = _mm512_slli_epi32::<23>(_mm512_castps_si512(v));
                 _mm512_castsi512_ps(_mm512_add_epi32(shifted, _mm512_set1_epi32(0x3f80_0000)))
             }
+            fn split(x: __m512) -> (__m512, __m512) {
+                // Zero for the infinite.
+                let left = _mm512_reduce_ps::<0>(x);
+                (left, _mm512_sub_ps(x, left))
+            }
+            fn times_power_of_two(v: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(v, n) }
             fn zero_below(v: __m512, x: __m512, limit: f32) -> __m512 {
                 let keep = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, _mm512_set1_ps(limit));
                 _mm512_maskz_mov_ps(keep, v)
@@ -204,6 +210,15 @@ impl Simd for Avx512Bf16 {
         unsafe {
             let halves = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(v));
             _mm256_storeu_si256(p.cast(), halves)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16_normals(p: *mut bf16, v: [__m512; 2]) {
+        // SAFETY: the caller's promise; the types differ in name only.
+        unsafe {
+            let halves = _mm512_cvtne2ps_pbh(v[1], v[0]);
+            _mm512_storeu_si512(p.cast(), std::mem::transmute::<__m512bh, __m512i>(halves))
         }
     }
 

@@ -96,6 +96,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: as the caller's.
         unsafe { Self::store_bf16(p, v) }
     }
+    /// [`Simd::store_bf16_normal`] of two vectors, one behind the other.
+    #[inline(always)]
+    unsafe fn store_bf16_normals(p: *mut bf16, v: [Self::V; 2]) {
+        // SAFETY: as the caller's.
+        unsafe {
+            Self::store_bf16_normal(p, v[0]);
+            Self::store_bf16_normal(p.add(LANES), v[1]);
+        }
+    }
     /// The first of each of 16 pairs of bf16.
     unsafe fn load_even(p: *const u32) -> Self::V;
     /// The second of each of 16 pairs of bf16.
@@ -112,6 +121,26 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn mul_add(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// `2^n` where `v = 1.5 * 2^23 + n` and `n` is an integer in `-126..=127`.
     unsafe fn power_of_two(v: Self::V) -> Self::V;
+    /// `x` less the nearest whole number, and that number as [`Simd::times_power_of_two`] takes it. Below -125 the
+    /// number may be -125 and what is left zero, also where `x` is NaN.
+    #[inline(always)]
+    unsafe fn split(x: Self::V) -> (Self::V, Self::V) {
+        // SAFETY: as the caller's.
+        unsafe {
+            let x = Self::max(x, Self::splat(-125.0));
+            let n = Self::add(x, Self::splat(ROUND));
+            (Self::sub(x, Self::sub(n, Self::splat(ROUND))), n)
+        }
+    }
+    /// `v * 2^n`, `n` from [`Simd::split`] and at most 127; `v` is normal and below 2.
+    #[inline(always)]
+    unsafe fn times_power_of_two(v: Self::V, n: Self::V) -> Self::V {
+        // SAFETY: as the caller's.
+        unsafe {
+            let exponent = Self::shl::<23>(Self::to_bits(n));
+            Self::from_bits(Self::add_bits(Self::to_bits(v), exponent))
+        }
+    }
     /// `v` where `x >= limit`, else zero (also where `x` is NaN).
     unsafe fn zero_below(v: Self::V, x: Self::V, limit: f32) -> Self::V;
     /// Asks for the cache line at `p`; any address may be given.
