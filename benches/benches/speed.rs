@@ -190,7 +190,8 @@ impl Bench {
         if limits.is_empty() {
             let record = json!({
                 "work": work, "tokens_per_second": speed, "bytes": least.bytes,
-                "operations": least.operations, "peak_bytes": peak_bytes()?,
+                "product_operations": least.products, "attention_operations": least.attention,
+                "peak_bytes": peak_bytes()?,
                 "device": engine.device_name(),
             });
             println!("{record}");
@@ -199,7 +200,7 @@ impl Bench {
             println!(
                 "{work:<13} {speed:>8.1} tok/s   {:>7.1} GB/s   {:>7.1} GFLOP/s   {ratio:.2} of the limit",
                 least.bytes / seconds / 1e9,
-                least.operations / seconds / 1e9,
+                (least.products + least.attention) / seconds / 1e9,
             );
         }
         Ok(())
@@ -208,9 +209,11 @@ impl Bench {
     /// Seconds that `least` takes at the limits of the machine, probed now.
     fn limit(&self, engine: &Engine<HostDevice>, least: &Work) -> anyhow::Result<f64> {
         let threads = self.args.threads as usize;
-        let peak =
-            best_peak(self.weights != "bf16", engine.device_name().contains("amx"), threads)?;
-        Ok(least.seconds(read_bandwidth(threads), peak))
+        let tiles = engine.device_name().contains("amx");
+        let floats = best_peak(false, tiles, threads).context("a vector unit")?;
+        let integers = || best_peak(true, tiles, threads);
+        let products = if self.weights == "bf16" { None } else { integers() };
+        Ok(least.seconds(read_bandwidth(threads), products.unwrap_or(floats), floats))
     }
 }
 
@@ -224,14 +227,11 @@ fn compile(model: &Path, out: &Path, words: &str) -> anyhow::Result<()> {
 
 /// The best rate of multiply-accumulates on values of the products: `integers`, where that is probed, or
 /// bf16, in matrix tiles or in vectors alone.
-fn best_peak(integers: bool, tiles: bool, threads: usize) -> anyhow::Result<f64> {
-    let best = |integers: bool| {
-        Peak::ALL
-            .into_iter()
-            .filter(|p| p.name().starts_with("int8") == integers)
-            .filter(|p| tiles || *p != Peak::AmxBf16)
-            .filter_map(|p| peak_flops(p, threads))
-            .reduce(f64::max)
-    };
-    integers.then(|| best(true)).flatten().or_else(|| best(false)).context("a vector unit")
+fn best_peak(integers: bool, tiles: bool, threads: usize) -> Option<f64> {
+    Peak::ALL
+        .into_iter()
+        .filter(|p| p.name().starts_with("int8") == integers)
+        .filter(|p| tiles || *p != Peak::AmxBf16)
+        .filter_map(|p| peak_flops(p, threads))
+        .reduce(f64::max)
 }

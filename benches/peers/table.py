@@ -2,7 +2,7 @@
 
 A record is a dict with `shape`, `format`, `work`, `engine`, `round`, either `tokens_per_second` or (for a
 start) `seconds`, `rss_mib`, `foreign`, and `limits`, which the program `limits` printed just before.
-Precast's also have `bytes` and `operations`, the least that the work takes.
+Precast's also have `bytes`, `product_operations` and `attention_operations`, the least that the work takes.
 """
 
 import json
@@ -54,10 +54,11 @@ def peak(limits, format):
 
 def limit(record, least):
     """The rate that the machine allowed when `record` was made, `least` being a record with the bytes and
-    operations of the same work."""
+    operations of the same work. Attention computes with floats in every format."""
     limits = record["limits"]
     memory = least["bytes"] / limits["read"]
-    arithmetic = least["operations"] / peak(limits, record["format"])
+    products = least["product_operations"] / peak(limits, record["format"])
+    arithmetic = products + least["attention_operations"] / peak(limits, "bf16")
     return tokens(record["work"]) * 1e9 / max(memory, arithmetic)
 
 

@@ -25,7 +25,7 @@ def record(engine, rate, number=0, work="b8", format="bf16", read=50.0, **more):
 
 
 def own(rate, number=0, **more):
-    return record("precast", rate, number, bytes=1e9, operations=8e9, **more)
+    return record("precast", rate, number, bytes=1e9, product_operations=8e9, attention_operations=0, **more)
 
 
 class Records(unittest.TestCase):
@@ -42,11 +42,16 @@ class Records(unittest.TestCase):
 
 class Limits(unittest.TestCase):
     def test_the_scarcer_of_memory_and_arithmetic_decides(self):
-        least = {"bytes": 1e9, "operations": 8e9}
+        least = {"bytes": 1e9, "product_operations": 8e9, "attention_operations": 0}
         # 50 steps of eight tokens by memory, 125 by arithmetic.
         self.assertAlmostEqual(table.limit(record("openvino", 1.0), least), 400)
-        least = {"bytes": 1e9, "operations": 100e9}
+        least = {"bytes": 1e9, "product_operations": 75e9, "attention_operations": 25e9}
         self.assertAlmostEqual(table.limit(record("openvino", 1.0), least), 80)
+
+    def test_attention_is_held_against_products_of_floats(self):
+        least = {"bytes": 1e9, "product_operations": 80e9, "attention_operations": 20e9}
+        limits = {"read": 1e3, "bf16 dot product": 10.0, "int8 dot product": 40.0}
+        self.assertAlmostEqual(table.limit(record("vllm", 1.0, format="int8", limits=limits), least), 2)
 
     def test_integers_are_held_against_products_of_integers(self):
         limits = {"read": 1.0, "f32 multiply-add": 5.0, "int8 dot product": 40.0}

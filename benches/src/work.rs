@@ -9,8 +9,10 @@ use tensor::{Compact, layout::Layout};
 pub struct Work {
     /// Every weight that is needed, once, and the keys and values of each context.
     pub bytes: f64,
-    /// Two for each multiply-add of products and attention.
-    pub operations: f64,
+    /// Two for each multiply-add of products.
+    pub products: f64,
+    /// The same of attention, whose numbers are floats whatever the weights are.
+    pub attention: f64,
 }
 
 impl Work {
@@ -19,7 +21,8 @@ impl Work {
         let tokens = batch as f64;
         Self {
             bytes: weights(shape, m, tokens) + tokens * context * m.kv.bytes_per_token as f64,
-            operations: tokens * (layers(shape) + attention(shape, context) + head(shape)),
+            products: tokens * (layers(shape) + head(shape)),
+            attention: tokens * attention(shape, context),
         }
     }
 
@@ -29,14 +32,15 @@ impl Work {
         let contexts = (tokens + 1.0) / 2.0;
         Self {
             bytes: weights(shape, m, tokens),
-            operations: tokens * (layers(shape) + attention(shape, contexts)) + head(shape),
+            products: tokens * layers(shape) + head(shape),
+            attention: tokens * attention(shape, contexts),
         }
     }
 
-    /// Seconds it takes where `read` billion bytes and `peak` billion operations are done a second,
-    /// at the same time.
-    pub fn seconds(&self, read: f64, peak: f64) -> f64 {
-        (self.bytes / read).max(self.operations / peak) / 1e9
+    /// Seconds it takes where so many billions a second are read of bytes and done of operations of products and of
+    /// attention, memory and arithmetic at the same time.
+    pub fn seconds(&self, read: f64, products: f64, attention: f64) -> f64 {
+        (self.bytes / read).max(self.products / products + self.attention / attention) / 1e9
     }
 }
 
@@ -99,8 +103,8 @@ mod tests {
 
     #[test]
     fn the_slower_of_memory_and_arithmetic_bounds_a_step() {
-        let work = Work { bytes: 2e9, operations: 30e9 };
-        assert_eq!(work.seconds(1.0, 10.0), 3.0);
-        assert_eq!(work.seconds(0.5, 10.0), 4.0);
+        let work = Work { bytes: 2e9, products: 30e9, attention: 5e9 };
+        assert_eq!(work.seconds(1.0, 10.0, 5.0), 4.0);
+        assert_eq!(work.seconds(0.4, 10.0, 5.0), 5.0);
     }
 }
