@@ -88,10 +88,14 @@ fn main() -> anyhow::Result<()> {
         "\n{:<16}{:>12}{:>9}{:>9}{:>12}{:>9}",
         "attention", "us", "GB/s", "share", "GFLOP/s", "share"
     );
-    for (what, sequences, rows) in
-        [("decode 1", 1, 1), ("decode 24", 24, 1), ("prefill 512", 1, 512)]
-    {
-        let (seconds, bytes, flops) = attention(&mut device, sequences, rows)?;
+    for (what, kv, sequences, rows) in [
+        ("decode 1", DType::BF16, 1, 1),
+        ("decode 24", DType::BF16, 24, 1),
+        ("prefill 512", DType::BF16, 1, 512),
+        ("decode 24, i8", DType::I8, 24, 1),
+        ("prefill 512, i8", DType::I8, 1, 512),
+    ] {
+        let (seconds, bytes, flops) = attention(&mut device, kv, sequences, rows)?;
         let (read, done) = (bytes / seconds / 1e9, flops / seconds / 1e9);
         println!(
             "{what:<16}{:>12.1}{read:>9.1}{:>8.0}%{done:>12.1}{:>8.0}%",
@@ -175,14 +179,17 @@ const HEAD: u64 = 64;
 const CONTEXT: u64 = 512;
 const BLOCK_TOKENS: u64 = 16;
 const BLOCKS: u64 = CONTEXT / BLOCK_TOKENS;
-/// Keys and values of one sequence in one layer.
-const SEQUENCE_BYTES: u64 = 2 * CONTEXT * KV_HEADS * HEAD * 2;
 /// More than caches hold.
 const ATTENTION_STATE_BYTES: u64 = 1 << 30;
 
 /// Seconds, bytes of keys and values and operations of one call: the last `rows` tokens of
-/// `sequences` contexts.
-fn attention(device: &mut CpuDevice, sequences: u64, rows: u64) -> anyhow::Result<(f64, f64, f64)> {
+/// `sequences` contexts, with keys and values in bf16 or in codes of 8 bits.
+fn attention(
+    device: &mut CpuDevice,
+    kv: DType,
+    sequences: u64,
+    rows: u64,
+) -> anyhow::Result<(f64, f64, f64)> {
     let (t, n) = (sequences * rows, HEADS * HEAD);
     let table: Vec<u8> = (0..sequences * BLOCKS).flat_map(|b| (b as i32).to_le_bytes()).collect();
     let contexts = || (0..t).map(|r| CONTEXT - rows + r % rows + 1);
@@ -197,20 +204,33 @@ fn attention(device: &mut CpuDevice, sequences: u64, rows: u64) -> anyhow::Resul
     scalars.push(Scalar::Float(0.125));
     scalars.extend(ints(&[n, n]));
 
-    let bytes = sequences * SEQUENCE_BYTES;
+    let head_bytes = if kv == DType::I8 { HEAD + ir::SCALE_BYTES } else { 2 * HEAD };
+    let bytes = sequences * 2 * CONTEXT * KV_HEADS * head_bytes;
     let flops = (4 * n * contexts().sum::<u64>()) as f64;
     let calls = (ATTENTION_STATE_BYTES / bytes).min((PASS_FLOPS / flops).ceil() as u64).max(1);
     device.begin_capture()?;
     for call in 0..calls {
         let state = BufferRef { space: Space::State, offset: call * bytes, bytes };
         let args = [q, state, table_at, positions_at, out];
-        device.launch(&hal::Launch::new("attention_bf16_bf16", &args, &scalars))?;
+        device.launch(&hal::Launch::new(&format!("attention_{kv}_bf16"), &args, &scalars))?;
     }
     let graph = device.end_capture()?;
-    // Memory that was never written is one page of zeros that is always in the cache.
+    // Queries and keys from -1 to 1, so that the largest score changes. Of codes all bytes are alike, which are
+    // scales of 0.0115 too.
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let queries: Vec<u8> = (0..t * n).flat_map(|_| next().to_le_bytes()).collect();
+    device.write(q, &queries);
+    let block: Vec<u8> = match kv {
+        DType::I8 => vec![0x3c; 1 << 20],
+        _ => (0..1 << 19).flat_map(|_| half::bf16::from_f32(next()).to_le_bytes()).collect(),
+    };
     for at in (0..calls * bytes).step_by(1 << 20) {
         let part = BufferRef { space: Space::State, offset: at, bytes: 1 << 20 };
-        device.write(part, &vec![0; (1 << 20).min((calls * bytes - at) as usize)]);
+        device.write(part, &block[..(1 << 20).min((calls * bytes - at) as usize)]);
     }
     let seconds = time(device, &graph)? / calls as f64;
     Ok((seconds, bytes as f64, flops))
