@@ -1,7 +1,7 @@
 """Records of runs to tables.
 
 A record is a dict with `shape`, `format`, `work`, `engine`, `round`, either `tokens_per_second` or (for a
-start) `seconds`, `rss_mib`, `foreign`, and `limits`, which the program `limits` printed just before.
+start) `seconds`, `rss_mib`, `foreign`, and `limits`, which the program `limits` printed just before and after, on average.
 Precast's also have `bytes`, `product_operations` and `attention_operations`, the least that the work takes.
 """
 
@@ -41,6 +41,11 @@ def rate(record):
     if record["work"] == "start":
         return 1 / record["seconds"]
     return record["tokens_per_second"]
+
+
+def between(before, after):
+    """The means of what was probed before and after a run."""
+    return {name: (before[name] + after[name]) / 2 for name in before}
 
 
 def peak(limits, format):

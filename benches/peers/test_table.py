@@ -48,6 +48,10 @@ class Limits(unittest.TestCase):
         least = {"bytes": 1e9, "product_operations": 75e9, "attention_operations": 25e9}
         self.assertAlmostEqual(table.limit(record("openvino", 1.0), least), 80)
 
+    def test_what_was_probed_before_and_after_is_averaged(self):
+        before, after = {"read": 40.0, "bf16 dot product": 900.0}, {"read": 60.0, "bf16 dot product": 1000.0}
+        self.assertEqual(table.between(before, after), {"read": 50.0, "bf16 dot product": 950.0})
+
     def test_attention_is_held_against_products_of_floats(self):
         least = {"bytes": 1e9, "product_operations": 80e9, "attention_operations": 20e9}
         limits = {"read": 1e3, "bf16 dot product": 10.0, "int8 dot product": 40.0}

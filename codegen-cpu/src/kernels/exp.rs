@@ -43,8 +43,8 @@ const FOURTH: [f32; 5] = [9.582_855e-3, 0.055_906_43, 0.240_240_99, 0.693_124_2,
 #[allow(clippy::approx_constant, reason = "as above")]
 const FIFTH: [f32; 6] = [1.326_472_7e-3, 9.671_513e-3, 0.055_507_336, 0.240_222_42, 0.693_147, 1.0];
 
-/// `2^x` for `x` up to 127, by a polynomial and as exact. 1 at zero, at most `2^-125` below -125; where `x` is
-/// NaN that or NaN.
+/// `2^x` for `x` up to 127, with the relative error that `polynomial` has as `2^r`. 1 at zero, at most `2^-125` below
+/// -125; where `x` is NaN that or NaN.
 ///
 /// # Safety
 /// The machine has the instructions of `S`.
