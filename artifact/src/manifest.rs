@@ -304,6 +304,18 @@ pub struct WeightEntry {
     pub quantization_error: Option<f32>,
 }
 
+impl WeightEntry {
+    /// Whether it is a table, of which a step reads a few rows.
+    pub fn is_table(&self) -> bool {
+        self.layout == Layout::Nd && self.dims.len() == 2
+    }
+
+    /// Whether steps leave bytes of it unread: those of a table, or behind what is stored in less room than it has.
+    pub fn has_gaps(&self) -> bool {
+        self.is_table() || self.layout == Layout::Compact
+    }
+}
+
 /// A short greedy run recorded at compile time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {

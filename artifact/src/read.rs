@@ -111,13 +111,19 @@ impl Artifact {
         self.manifest.files.iter().find(|f| f.path == path).map(|f| self.read(f)).transpose()
     }
 
-    /// Maps the weights without reading them; see [`Artifact::check_weights`].
+    /// Maps the weights without reading them; see [`Artifact::check_weights`]. Weights that steps read whole may
+    /// lie in huge pages.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn map_weights(&self) -> Result<MappedFile, ArtifactError> {
         let path = self.path(&self.manifest.weights_file);
-        MappedFile::open(&path).map_err(|source| ArtifactError::Io { path, source })
+        let weights =
+            MappedFile::open(&path).map_err(|source| ArtifactError::Io { path, source })?;
+        for weight in self.manifest.weights.iter().filter(|weight| weight.has_gaps()) {
+            weights.keep_small_pages(weight.offset as usize, weight.bytes as usize);
+        }
+        Ok(weights)
     }
 
     /// Compares mapped weights with their checksum. Reads every byte.

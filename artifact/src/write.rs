@@ -3,7 +3,7 @@
 use crate::{ArtifactError, FileEntry, Hasher, Manifest, Plan, codec, seal_manifest};
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -78,7 +78,8 @@ impl Writer {
         Ok(FileStream {
             path: path.to_owned(),
             full,
-            out: BufWriter::with_capacity(1 << 20, file),
+            file,
+            waiting: Vec::new(),
             hasher: Hasher::default(),
             bytes: 0,
         })
@@ -181,11 +182,17 @@ impl Drop for Writer {
     }
 }
 
+/// A file is written in pieces of so many bytes, the size of a huge page: Linux keeps what is written at once
+/// together in memory, and maps it as one page where it can.
+const PIECE: usize = 2 << 20;
+
 /// A file being written in pieces.
 pub struct FileStream {
     path: String,
     full: PathBuf,
-    out: BufWriter<File>,
+    file: File,
+    /// What is not written yet, less than [`PIECE`].
+    waiting: Vec<u8>,
     hasher: Hasher,
     bytes: u64,
 }
@@ -198,9 +205,24 @@ impl FileStream {
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
         self.hasher.update(bytes);
         self.bytes += bytes.len() as u64;
-        self.out
-            .write_all(bytes)
+        self.write_pieces(bytes)
             .map_err(|source| ArtifactError::Io { path: self.full.clone(), source })
+    }
+
+    fn write_pieces(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while self.waiting.len() + bytes.len() >= PIECE {
+            let (now, later) = bytes.split_at(PIECE - self.waiting.len());
+            if self.waiting.is_empty() {
+                self.file.write_all(now)?;
+            } else {
+                self.waiting.extend_from_slice(now);
+                self.file.write_all(&self.waiting)?;
+                self.waiting.clear();
+            }
+            bytes = later;
+        }
+        self.waiting.extend_from_slice(bytes);
+        Ok(())
     }
 
     /// Appends zeros up to a multiple of `align` and returns the position.
@@ -218,9 +240,9 @@ impl FileStream {
     /// # Errors
     /// What the operating system says.
     pub fn finish(mut self) -> Result<FileEntry, ArtifactError> {
-        self.out
-            .flush()
-            .and_then(|()| self.out.get_ref().sync_data())
+        self.file
+            .write_all(&self.waiting)
+            .and_then(|()| self.file.sync_data())
             .map_err(|source| ArtifactError::Io { path: self.full.clone(), source })?;
         Ok(FileEntry { path: self.path, bytes: self.bytes, checksum: self.hasher.finish() })
     }

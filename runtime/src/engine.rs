@@ -492,8 +492,7 @@ pub(crate) const CLIENT_LEFT: Finish = Finish::Abort(String::new());
 fn release_unread(weight: &WeightEntry, weights: &MappedFile) {
     let (offset, bytes) = (weight.offset as usize, weight.bytes as usize);
     match (weight.layout, &weight.dims[..]) {
-        // A table.
-        (Layout::Nd, [_, _]) => weights.release(offset, bytes),
+        _ if weight.is_table() => weights.release(offset, bytes),
         (Layout::Compact, &[.., rows, cols])
             if (1..=weight.bytes).contains(&rows.saturating_mul(cols)) =>
         {
