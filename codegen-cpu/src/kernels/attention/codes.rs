@@ -1,6 +1,7 @@
 //! The innermost loops of attention with keys and values of 8 bits: what [`super::tile`] does with floats.
 
-use super::numbers::{Codes, Sum, ask, words};
+use super::ahead::Taken;
+use super::numbers::{Codes, Sum, words};
 use super::tile::{CHUNK_TOKENS, Scores, Values};
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
@@ -79,12 +80,11 @@ unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
     // SAFETY: as the caller's; the scales of a block come after its codes.
     unsafe {
         let keys: [*const u32; B] = std::array::from_fn(|b| blocks[block + b].cast());
-        let mut far: Option<[*const u8; B]> =
-            ahead.map(|ahead| std::array::from_fn(|b| ahead[block + b].cast()));
+        let mut ahead = Taken::new(ahead);
         let q: [*const u8; Q] = std::array::from_fn(|i| q.add(i * stride).cast());
         let mut sums = [[Sum::<S>::zero(); B]; Q];
         for g in 0..groups {
-            far.iter_mut().flatten().for_each(|line| ask::<S>(line));
+            ahead.ask::<S>(B);
             let codes = keys.map(|k| Codes::<S>::new(S::load_bits(k.add(g * LANES))));
             for (row, &q) in sums.iter_mut().zip(&q) {
                 let planes = words(q, stride, g);
@@ -93,7 +93,8 @@ unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
                 }
             }
         }
-        far.iter_mut().flatten().for_each(|line| ask::<S>(line));
+        ahead.ask::<S>(B);
+        ahead.put_back();
         let scales = keys.map(|k| S::load(k.add(groups * LANES).cast()));
         for (i, row) in sums.into_iter().enumerate() {
             let factors = *factors.add(i);
@@ -143,18 +144,11 @@ impl<const Q: usize, const V: usize> Vectorised for ValueTile<'_, Q, V> {
         let left = if V == 1 { d - first } else { LANES };
         // SAFETY: as for `accumulate`; only the last vector may be short.
         unsafe {
-            let mut acc = [[Sum::<S>::zero(); V]; Q];
+            let (mut acc, mut ahead) = ([[Sum::<S>::zero(); V]; Q], Taken::new(ahead));
             for group in tokens.0 / GROUP..tokens.1 / GROUP {
                 let inside = (group % BLOCK_GROUPS * d + first) * GROUP;
                 let block = group / BLOCK_GROUPS;
-                if let Some(ahead) = ahead {
-                    let tile: *const u8 = ahead.get_unchecked(block).cast();
-                    let mut line = tile.wrapping_add(inside);
-                    (0..V).for_each(|_| ask::<S>(&mut line));
-                    if inside == 0 {
-                        ask::<S>(&mut tile.wrapping_add(BLOCK_TOKENS * d));
-                    }
-                }
+                ahead.ask::<S>(V + usize::from(inside == 0));
                 let at: *const f32 = blocks.get_unchecked(block).add(inside).cast();
                 let codes: [Codes<S>; V] = std::array::from_fn(|v| {
                     let words = f32::load_part::<S>(at.add(v * LANES), left);
@@ -168,6 +162,7 @@ impl<const Q: usize, const V: usize> Vectorised for ValueTile<'_, Q, V> {
                     }
                 }
             }
+            ahead.put_back();
             for (q, row) in acc.into_iter().enumerate() {
                 let factors = *factors.add(q);
                 for (v, sum) in row.into_iter().enumerate() {

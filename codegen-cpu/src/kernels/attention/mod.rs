@@ -14,6 +14,7 @@
 //! Where keys and values are codes of 8 bits, queries and weights become whole numbers of 15 bits, by a scale
 //! for each query and for each chunk of its weights, and their products with codes are summed exactly.
 
+mod ahead;
 mod codes;
 mod numbers;
 mod sinks;
@@ -28,10 +29,12 @@ use super::kv::{BLOCK_TOKENS, Kv};
 use super::simd::{LANES, Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
+use ahead::Ahead;
 use half::bf16;
 use numbers::Factors;
 use sinks::Sinks;
 use soften::Softmax;
+use std::cell::Cell;
 use std::ops::Range;
 use tile::{
     CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, LINE_BYTES, MOST_QUERIES, Scores, Values, most_queries,
@@ -40,6 +43,9 @@ use tile::{
 
 /// What a row costs beside its context, in tokens.
 const ROW_COST_TOKENS: usize = 32;
+
+/// So many bytes of keys and values stay in a near cache from one item of a sequence to the next.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// Tiles of queries that meet a chunk of keys and values one after the other while it is in the cache.
 const ITEM_TILES: usize = 4;
@@ -82,6 +88,19 @@ struct Chunk<T> {
     end: usize,
     keys: [*const T; CHUNK_BLOCKS],
     values: [*const T; CHUNK_BLOCKS],
+}
+
+impl<T> Chunk<T> {
+    /// Writes where the keys and then the values of its blocks begin; returns how many places these are.
+    #[inline(always)]
+    fn list(&self, to: &mut [*const u8]) -> usize {
+        let blocks = self.first..self.end;
+        let places = self.keys[blocks.clone()].iter().chain(&self.values[blocks.clone()]);
+        for (to, place) in to.iter_mut().zip(places) {
+            *to = place.cast();
+        }
+        2 * blocks.len()
+    }
 }
 
 impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
@@ -356,20 +375,32 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             let longest = all.clone().map(|r| self.span(r).end).max().unwrap_or(0);
             let begin = self.begin(item);
             let mut next = self.chunk(sequence, head, begin, all.clone());
+            // The first item of a sequence reads them from memory.
+            let bytes = (longest - begin.min(longest)) / BLOCK_TOKENS * self.kv.block_len();
+            let asks = row == sequence * self.rows || bytes * size_of::<T>() > KEPT_BYTES;
+            let tile_bytes = self.kv.tile_len() * size_of::<T>();
+            let (mut runs, mut asked_after) = ([std::ptr::null(); 4 * CHUNK_BLOCKS], false);
+            let ahead = Cell::new(Ahead::NONE);
             for start in (begin..longest).step_by(CHUNK_TOKENS) {
                 let Chunk { first: block, end, keys, values } = next;
                 next = self.chunk(sequence, head, start + CHUNK_TOKENS, all.clone());
-                let ahead = match after {
-                    _ if next.first < next.end => next,
-                    Some(item) if start + CHUNK_TOKENS >= longest => {
-                        let rows = item.row..item.row + item.rows;
-                        self.chunk(item.sequence, item.head, self.begin(item), rows)
-                    }
-                    _ => Chunk { first: block, end, keys, values },
-                };
                 if block == end {
                     continue;
                 }
+                // A chunk ahead of what is computed; a short one leaves time for the one after it.
+                if asks && !asked_after {
+                    let mut count = next.list(&mut runs);
+                    if next.end - next.first < end - block
+                        && let Some(item) = after
+                    {
+                        asked_after = true;
+                        let rows = item.row..item.row + item.rows;
+                        let first = self.chunk(item.sequence, item.head, self.begin(item), rows);
+                        count += first.list(&mut runs[count..]);
+                    }
+                    ahead.set(Ahead::new(&runs[..count], tile_bytes));
+                }
+                let ahead = |first: usize| (asks && first == 0).then_some(&ahead);
 
                 for (first, tile) in tiles::<S>(queries) {
                     if start == begin
@@ -379,7 +410,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     }
                     let scores = Scores {
                         blocks: &keys[block..end],
-                        ahead: (first == 0).then_some(&ahead.keys[block..end]),
+                        ahead: ahead(first),
                         q: q.add(first * stride),
                         factors: q_factors.add(first).cast_const(),
                         stride,
@@ -410,7 +441,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 let accumulate = |first: usize, count: usize, tokens: (usize, usize)| {
                     let values = Values {
                         blocks: &values,
-                        ahead: (first == 0).then_some(&ahead.values),
+                        ahead: ahead(first),
                         tokens,
                         d,
                         weights: scores.add(first * CHUNK_TOKENS).cast_const(),

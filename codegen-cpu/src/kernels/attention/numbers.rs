@@ -4,7 +4,7 @@
 //! multiply with codes: bytes above and below `2^7` for the dot product of bytes, else pairs of 16 bits of
 //! every other element. Either way all products of a row are summed exactly.
 
-use super::tile::{CHUNK_TOKENS, LINE_BYTES};
+use super::tile::CHUNK_TOKENS;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::quantize::magnitude;
@@ -228,15 +228,4 @@ impl<S: Simd> Sum<S> {
 pub(super) unsafe fn words(at: *const u8, plane: usize, group: usize) -> [u32; 2] {
     // SAFETY: as the caller's.
     [0, plane].map(|p| unsafe { at.add(p).cast::<u32>().add(group).read_unaligned() })
-}
-
-/// Asks for the cache line at `*line` and goes on to the next.
-///
-/// # Safety
-/// As [`Simd`].
-#[inline(always)]
-pub(super) unsafe fn ask<S: Simd>(line: &mut *const u8) {
-    // SAFETY: as the caller's; any address may be asked for.
-    unsafe { S::prefetch_far(*line) };
-    *line = line.wrapping_add(LINE_BYTES);
 }

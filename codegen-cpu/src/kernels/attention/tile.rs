@@ -1,5 +1,6 @@
 //! The innermost loops of attention: a few query heads against a chunk of keys or values.
 
+use super::ahead::{Ahead, Taken};
 use super::codes;
 use super::numbers::Factors;
 use crate::kernels::element::Element;
@@ -7,6 +8,7 @@ use crate::kernels::kv::{BLOCK_TOKENS, Cached};
 use crate::kernels::matmul::{Plain, Product, Widening};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 use half::bf16;
+use std::cell::Cell;
 
 /// Tokens that are processed together; chunks begin at multiples of it.
 pub(super) const CHUNK_TOKENS: usize = 128;
@@ -110,8 +112,8 @@ pub(super) const fn most_queries<S: Simd>() -> usize {
 pub(in crate::kernels) struct Scores<'a, T> {
     /// Keys of each block.
     pub(super) blocks: &'a [*const T],
-    /// The keys of each block of the next chunk, if they are to be asked for meanwhile.
-    pub(super) ahead: Option<&'a [*const T]>,
+    /// Memory to ask for meanwhile, if there is any.
+    pub(super) ahead: Option<&'a Cell<Ahead>>,
     /// Queries, `stride` floats apart; bf16 where [`pairs`] are multiplied, whole numbers where keys are
     /// codes, `4 * stride` bytes apart.
     pub(super) q: *const f32,
@@ -131,8 +133,8 @@ pub(in crate::kernels) struct Scores<'a, T> {
 pub(in crate::kernels) struct Values<'a, T> {
     /// Values of each block.
     pub(super) blocks: &'a [*const T; CHUNK_BLOCKS],
-    /// The values of each block of the next chunk, if they are to be asked for meanwhile.
-    pub(super) ahead: Option<&'a [*const T]>,
+    /// Memory to ask for meanwhile, if there is any.
+    pub(super) ahead: Option<&'a Cell<Ahead>>,
     /// First and past-the-last token of the chunk.
     pub(super) tokens: (usize, usize),
     /// Elements of a value.
@@ -205,16 +207,10 @@ impl<T: FloatKv> Scores<'_, T> {
         // SAFETY: as the caller's.
         unsafe {
             let keys: [*const u32; B] = std::array::from_fn(|b| blocks[block + b].cast());
-            let mut far: Option<[*const u8; B]> =
-                ahead.map(|ahead| std::array::from_fn(|b| ahead[block + b].cast()));
+            let mut ahead = Taken::new(ahead);
             let mut sums = [[S::splat(0.0); B]; Q];
             for g in 0..groups {
-                if let Some(far) = &mut far {
-                    for far in far {
-                        S::prefetch_far(*far);
-                        *far = far.wrapping_add(LINE_BYTES);
-                    }
-                }
+                ahead.ask::<S>(B);
                 if const { pairs::<S, T>() } {
                     let keys = keys.map(|k| S::load_bits(k.add(g * LANES)));
                     for (i, row) in sums.iter_mut().enumerate() {
@@ -234,6 +230,7 @@ impl<T: FloatKv> Scores<'_, T> {
                     }
                 }
             }
+            ahead.put_back();
             for (i, row) in sums.into_iter().enumerate() {
                 for (b, sum) in row.into_iter().enumerate() {
                     let to = scores.add(i * CHUNK_TOKENS + (block + b) * BLOCK_TOKENS);
@@ -276,7 +273,7 @@ impl<T: FloatKv, const Q: usize, const V: usize> Vectorised for ValueTile<'_, T,
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let ValueTile(&Values { tokens, sums, stride, .. }, first) = self;
+        let ValueTile(&Values { tokens, sums, stride, ahead, .. }, first) = self;
         // SAFETY: as for `KvElement::accumulate`; only the last vector may be short.
         unsafe {
             let mut acc = [[S::splat(0.0); V]; Q];
@@ -293,16 +290,18 @@ impl<T: FloatKv, const Q: usize, const V: usize> Vectorised for ValueTile<'_, T,
                 let upper = words.map(|w| S::and_bits(w, S::splat_bits(0xffff_0000)));
                 self.step::<S>(begin - group, upper, &mut acc);
             }
-            let mut token = begin;
+            let (mut token, mut ahead) = (begin, Taken::new(ahead));
             while token < end {
                 let stop = end.min((token / BLOCK_TOKENS + 1) * BLOCK_TOKENS);
                 let words = self.at(token);
                 for i in 0..(stop - token) / group {
-                    let words = words.skip(i * group * self.0.d).load::<S, V>(self.left());
+                    ahead.ask::<S>(V);
+                    let words = load::<S, T, V>(words.add(i * group * self.0.d), self.left());
                     self.step::<S>(token + i * group, words, &mut acc);
                 }
                 token = stop;
             }
+            ahead.put_back();
             if end < tokens.1 && begin <= end {
                 let lower = self.words::<S>(end).map(|w| S::and_bits(w, S::splat_bits(0xffff)));
                 self.step::<S>(end, lower, &mut acc);
@@ -328,15 +327,12 @@ impl<T: FloatKv, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
     /// # Safety
     /// As for [`KvElement::accumulate`].
     #[inline(always)]
-    unsafe fn at(&self, token: usize) -> Words<T> {
-        let &Values { blocks, ahead, d, .. } = self.0;
+    unsafe fn at(&self, token: usize) -> *const T {
+        let &Values { blocks, d, .. } = self.0;
         let block = token / BLOCK_TOKENS;
         let inside = token % BLOCK_TOKENS * d + self.1 * const { 4 / size_of::<T>() };
         // SAFETY: as the caller's.
-        unsafe {
-            let ahead = ahead.map(|ahead| ahead.get_unchecked(block).wrapping_add(inside));
-            Words { words: blocks.get_unchecked(block).add(inside), ahead }
-        }
+        unsafe { blocks.get_unchecked(block).add(inside) }
     }
 
     /// The values of the group of tokens that begins at `token`.
@@ -346,7 +342,7 @@ impl<T: FloatKv, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
     #[inline(always)]
     unsafe fn words<S: Simd>(&self, token: usize) -> [S::I; V] {
         // SAFETY: as the caller's.
-        unsafe { self.at(token).load::<S, V>(self.left()) }
+        unsafe { load::<S, T, V>(self.at(token), self.left()) }
     }
 
     /// Adds the weighted values of a group of tokens.
@@ -383,40 +379,13 @@ impl<T: FloatKv, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
     }
 }
 
-/// Where values lie, and those to ask for meanwhile.
-#[derive(Clone, Copy)]
-struct Words<T> {
-    words: *const T,
-    ahead: Option<*const T>,
-}
-
-impl<T> Words<T> {
-    /// Those `n` elements further in the block.
-    ///
-    /// # Safety
-    /// They are in the block.
-    #[inline(always)]
-    unsafe fn skip(self, n: usize) -> Self {
-        // SAFETY: as the caller's; what is ahead is only asked for.
-        let words = unsafe { self.words.add(n) };
-        Self { words, ahead: self.ahead.map(|ahead| ahead.wrapping_add(n)) }
-    }
-
-    /// `V` vectors of words, of which a single one may have but `left`.
-    ///
-    /// # Safety
-    /// As [`Simd`]; there are so many.
-    #[inline(always)]
-    unsafe fn load<S: Simd, const V: usize>(self, left: usize) -> [S::I; V] {
-        let words: *const f32 = self.words.cast();
-        // SAFETY: as the caller's.
-        unsafe {
-            if let Some(ahead) = self.ahead {
-                for v in 0..V {
-                    S::prefetch_far(ahead.cast::<u8>().wrapping_add(v * LINE_BYTES));
-                }
-            }
-            std::array::from_fn(|v| S::to_bits(f32::load_part::<S>(words.add(v * LANES), left)))
-        }
-    }
+/// `V` vectors of words, of which a single one may have but `left`.
+///
+/// # Safety
+/// As [`Simd`]; there are so many.
+#[inline(always)]
+unsafe fn load<S: Simd, T, const V: usize>(words: *const T, left: usize) -> [S::I; V] {
+    let words: *const f32 = words.cast();
+    // SAFETY: as the caller's.
+    unsafe { std::array::from_fn(|v| S::to_bits(f32::load_part::<S>(words.add(v * LANES), left))) }
 }
