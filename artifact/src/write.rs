@@ -78,8 +78,7 @@ impl Writer {
         Ok(FileStream {
             path: path.to_owned(),
             full,
-            file,
-            waiting: Vec::new(),
+            out: Pieces::new(file),
             hasher: Hasher::default(),
             bytes: 0,
         })
@@ -182,17 +181,11 @@ impl Drop for Writer {
     }
 }
 
-/// A file is written in pieces of so many bytes, the size of a huge page: Linux keeps what is written at once
-/// together in memory, and maps it as one page where it can.
-const PIECE: usize = 2 << 20;
-
 /// A file being written in pieces.
 pub struct FileStream {
     path: String,
     full: PathBuf,
-    file: File,
-    /// What is not written yet, less than [`PIECE`].
-    waiting: Vec<u8>,
+    out: Pieces<File>,
     hasher: Hasher,
     bytes: u64,
 }
@@ -205,24 +198,9 @@ impl FileStream {
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
         self.hasher.update(bytes);
         self.bytes += bytes.len() as u64;
-        self.write_pieces(bytes)
+        self.out
+            .write(bytes)
             .map_err(|source| ArtifactError::Io { path: self.full.clone(), source })
-    }
-
-    fn write_pieces(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while self.waiting.len() + bytes.len() >= PIECE {
-            let (now, later) = bytes.split_at(PIECE - self.waiting.len());
-            if self.waiting.is_empty() {
-                self.file.write_all(now)?;
-            } else {
-                self.waiting.extend_from_slice(now);
-                self.file.write_all(&self.waiting)?;
-                self.waiting.clear();
-            }
-            bytes = later;
-        }
-        self.waiting.extend_from_slice(bytes);
-        Ok(())
     }
 
     /// Appends zeros up to a multiple of `align` and returns the position.
@@ -239,12 +217,51 @@ impl FileStream {
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn finish(mut self) -> Result<FileEntry, ArtifactError> {
-        self.file
-            .write_all(&self.waiting)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|source| ArtifactError::Io { path: self.full.clone(), source })?;
+    pub fn finish(self) -> Result<FileEntry, ArtifactError> {
+        self.out
+            .finish()
+            .and_then(|file| file.sync_data())
+            .map_err(|source| ArtifactError::Io { path: self.full, source })?;
         Ok(FileEntry { path: self.path, bytes: self.bytes, checksum: self.hasher.finish() })
+    }
+}
+
+/// The size of a huge page. Linux keeps what is written at once together in memory, and maps it as one page where
+/// it is one.
+const PIECE: usize = 2 << 20;
+
+/// Writes pieces of [`PIECE`] bytes, whatever it is given at once.
+struct Pieces<W> {
+    out: W,
+    /// What is not written yet, less than a piece.
+    waiting: Vec<u8>,
+}
+
+impl<W: Write> Pieces<W> {
+    fn new(out: W) -> Self {
+        Self { out, waiting: Vec::new() }
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while self.waiting.len() + bytes.len() >= PIECE {
+            let (now, later) = bytes.split_at(PIECE - self.waiting.len());
+            if self.waiting.is_empty() {
+                self.out.write_all(now)?;
+            } else {
+                self.waiting.extend_from_slice(now);
+                self.out.write_all(&self.waiting)?;
+                self.waiting.clear();
+            }
+            bytes = later;
+        }
+        self.waiting.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Writes the last, shorter piece.
+    fn finish(mut self) -> io::Result<W> {
+        self.out.write_all(&self.waiting)?;
+        Ok(self.out)
     }
 }
 
@@ -284,6 +301,36 @@ mod tests {
     fn publish(writer: &Writer, text: &str) {
         writer.file("manifest.json", text.as_bytes()).expect("staging is writable");
         writer.replace_target().expect("the target can be replaced");
+    }
+
+    /// Notes the length of each write, and what was written.
+    #[derive(Default)]
+    struct Noted(Vec<usize>, Vec<u8>);
+
+    impl Write for Noted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(bytes.len());
+            self.1.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn whole_pieces_are_written_however_they_come() {
+        let bytes: Vec<u8> = (0..3 * PIECE + 5).map(|i| (i / 7) as u8).collect();
+        for at_once in [1_000_003, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 3, bytes.len()] {
+            let mut pieces = Pieces::new(Noted::default());
+            for part in bytes.chunks(at_once) {
+                pieces.write(part).unwrap();
+            }
+            let Noted(lengths, written) = pieces.finish().unwrap();
+            assert_eq!(lengths, [PIECE, PIECE, PIECE, 5], "{at_once} at once");
+            assert!(written == bytes, "{at_once} at once");
+        }
     }
 
     #[test]

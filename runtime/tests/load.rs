@@ -38,6 +38,67 @@ fn write(model: &FakeModel, dir: &Scratch) {
     writer.finish(&manifest).expect("a temporary directory is writable");
 }
 
+/// Weights of three pages each, of which steps leave bytes unread or do not.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn weights_that_are_read_whole_may_lie_in_huge_pages() {
+    use artifact::WeightEntry;
+    use tensor::Layout;
+    if !fs::exists("/sys/kernel/mm/transparent_hugepage").expect("sysfs") {
+        eprintln!("left out: this system has no huge pages");
+        return;
+    }
+    const BYTES: u64 = 3 * 4096;
+    let kinds = [
+        (Layout::Panels, vec![48, 64], "hg"),
+        (Layout::Nd, vec![48, 64], "nh"),
+        (Layout::Nd, vec![3072], "hg"),
+        (Layout::Compact, vec![64, 96], "nh"),
+        (Layout::Compact, vec![2, 64, 48], "nh"),
+        (Layout::Panels, vec![48, 64], "hg"),
+    ];
+    let (model, dir) = (FakeModel::default(), Scratch::new("huge"));
+    let writer = Writer::create(&dir.0).expect("a temporary directory is writable");
+    let mut manifest = model.manifest();
+    manifest.plans.clear();
+    let weight = |(at, (layout, dims, _)): (usize, &(Layout, Vec<u64>, &str))| WeightEntry {
+        recipe: "w".into(),
+        dtype: DType::F32,
+        dims: dims.clone(),
+        layout: *layout,
+        offset: at as u64 * BYTES,
+        bytes: BYTES,
+        quantization_error: None,
+    };
+    manifest.weights = kinds.iter().enumerate().map(weight).collect();
+    let zeros = vec![0; kinds.len() * BYTES as usize];
+    manifest.weights_file = writer.file("weights/weights.bin", &zeros).unwrap();
+    writer.finish(&manifest).unwrap();
+
+    let weights = Artifact::open(&dir.0).unwrap().map_weights().unwrap();
+    for (at, (layout, dims, flag)) in kinds.iter().enumerate() {
+        let flags = flags_at(weights.as_ptr().addr() + at * BYTES as usize);
+        assert!(flags.iter().any(|f| f == flag), "{layout:?} {dims:?}: {flags:?}");
+    }
+}
+
+/// What the system notes of the mapping that holds `address`: see `VmFlags` in proc_pid_smaps(5).
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn flags_at(address: usize) -> Vec<String> {
+    let maps = fs::read_to_string("/proc/self/smaps").expect("smaps");
+    let at = |hex| usize::from_str_radix(hex, 16).expect("an address");
+    let mut inside = false;
+    for line in maps.lines() {
+        let (first, rest) = line.split_once(' ').expect("words");
+        if let Some((from, to)) = first.split_once('-') {
+            inside = (at(from)..at(to)).contains(&address);
+        } else if inside && first == "VmFlags:" {
+            return rest.split_whitespace().map(str::to_owned).collect();
+        }
+    }
+    panic!("nothing is mapped there");
+}
+
 #[test]
 fn an_artifact_is_loaded_timed_and_served() {
     let (model, dir) = (FakeModel::default(), Scratch::new("load"));
