@@ -15,6 +15,7 @@ macro_rules! sources {
 sources! {
     "KERNELS.md",
     "src/kernels/argmax.rs",
+    "src/kernels/attention/ahead.rs",
     "src/kernels/attention/codes.rs",
     "src/kernels/attention/mod.rs",
     "src/kernels/attention/numbers.rs",
