@@ -34,7 +34,29 @@ impl Ahead {
         Self { runs: range.start, end: range.end, lines, ..Self::NONE }
     }
 
-    /// Asks for the next `count` lines, at the end of a run perhaps for some behind it.
+    /// Where the next `count` lines begin, of which the last may lie behind the end of a run.
+    ///
+    /// # Safety
+    /// The runs are where they were.
+    #[inline(always)]
+    unsafe fn next(&mut self, count: usize) -> Option<*const u8> {
+        if self.left == 0 {
+            if self.runs == self.end {
+                return None;
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                (self.from, self.left) = (*self.runs, self.lines);
+                self.runs = self.runs.add(1);
+            }
+        }
+        let from = self.from;
+        self.from = from.wrapping_add(count * LINE_BYTES);
+        self.left = self.left.saturating_sub(count);
+        Some(from)
+    }
+
+    /// Asks for the next `count` lines.
     ///
     /// # Safety
     /// As [`Simd`]; the runs are where they were.
@@ -42,18 +64,11 @@ impl Ahead {
     pub(super) unsafe fn ask<S: Simd>(&mut self, count: usize) {
         // SAFETY: the caller's promise; what is asked for may be anywhere.
         unsafe {
-            if self.left == 0 {
-                if self.runs == self.end {
-                    return;
+            if let Some(from) = self.next(count) {
+                for i in 0..count {
+                    S::prefetch_far(from.wrapping_add(i * LINE_BYTES));
                 }
-                (self.from, self.left) = (*self.runs, self.lines);
-                self.runs = self.runs.add(1);
             }
-            for i in 0..count {
-                S::prefetch_far(self.from.wrapping_add(i * LINE_BYTES));
-            }
-            self.from = self.from.wrapping_add(count * LINE_BYTES);
-            self.left = self.left.saturating_sub(count);
         }
     }
 }
@@ -88,5 +103,33 @@ impl<'a> Taken<'a> {
         if let (Some(from), Some(ahead)) = (self.from, self.ahead) {
             from.set(ahead);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_gone_through_line_by_line() {
+        let runs = [10_000, 50_000, 20_000].map(std::ptr::without_provenance);
+        let lines = |count: usize| {
+            let mut ahead = Ahead::new(&runs, 4 * LINE_BYTES + 1);
+            // SAFETY: the runs are still there.
+            let next = || unsafe { ahead.next(count) }.map(|from| from.addr());
+            std::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        let expected = |steps: &[usize]| {
+            let of = |run: &*const u8| {
+                let from = run.addr();
+                steps.iter().map(move |line| from + line * LINE_BYTES).collect::<Vec<_>>()
+            };
+            runs.iter().flat_map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(1), expected(&[0, 1, 2, 3, 4]));
+        assert_eq!(lines(2), expected(&[0, 2, 4]), "one line more than there is");
+        assert_eq!(lines(4), expected(&[0, 4]));
+        // SAFETY: there are no runs.
+        assert!(unsafe { { Ahead::NONE }.next(1) }.is_none());
     }
 }
