@@ -1,7 +1,7 @@
 //! Checksums: they find damage, they do not stop a forger.
 
 use serde::{Deserialize, Serialize};
-use std::{fmt, num::NonZero, thread};
+use std::{fmt, num::NonZero, ops::Range, thread};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// Bytes of a piece. Pieces are hashed apart, so that threads can share a large file.
@@ -30,19 +30,29 @@ impl Checksum {
 
 /// The checksum of `bytes`, on as many threads as the system offers this one, less one for up to 2 GiB.
 pub fn checksum(bytes: &[u8]) -> Checksum {
+    checksum_in_pieces(bytes, |_| ())
+}
+
+/// The checksum of `bytes`; `done` is told of each piece that was read, by one thread or another.
+pub(crate) fn checksum_in_pieces(bytes: &[u8], done: impl Fn(Range<usize>) + Sync) -> Checksum {
     if bytes.len() <= PIECE {
-        return Checksum::new(xxh3_128(bytes));
+        let hash = xxh3_128(bytes);
+        done(0..bytes.len());
+        return Checksum::new(hash);
     }
     let mut hashes = vec![0; bytes.len().div_ceil(PIECE)];
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let left = usize::from(bytes.len() <= BESIDE_OTHERS);
     let threads = processors.saturating_sub(left).max(1);
     let share = hashes.len().div_ceil(threads);
+    let done = &done;
     thread::scope(|scope| {
-        for (hashes, bytes) in hashes.chunks_mut(share).zip(bytes.chunks(share * PIECE)) {
+        for (i, hashes) in hashes.chunks_mut(share).enumerate() {
             scope.spawn(move || {
-                for (hash, piece) in hashes.iter_mut().zip(bytes.chunks(PIECE)) {
-                    *hash = xxh3_128(piece);
+                for (start, hash) in (i * share * PIECE..).step_by(PIECE).zip(hashes) {
+                    let piece = start..bytes.len().min(start + PIECE);
+                    *hash = xxh3_128(&bytes[piece.clone()]);
+                    done(piece);
                 }
             });
         }

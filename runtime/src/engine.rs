@@ -488,23 +488,19 @@ impl<D: Device> Engine<D> {
 /// Counted as aborted; nobody reads the reason. Empty, so that it allocates nothing.
 pub(crate) const CLIENT_LEFT: Finish = Finish::Abort(String::new());
 
-/// Lets the system take back what a check read of a weight, and no step reads, or few rows of it.
+/// Lets the system take back what a check read of a weight behind what is stored of it.
 fn release_unread(weight: &WeightEntry, weights: &MappedFile) {
     let (offset, bytes) = (weight.offset as usize, weight.bytes as usize);
-    match (weight.layout, &weight.dims[..]) {
-        _ if weight.is_table() => weights.release(offset, bytes),
-        (Layout::Compact, &[.., rows, cols])
-            if (1..=weight.bytes).contains(&rows.saturating_mul(cols)) =>
-        {
-            let compact = Compact::new(rows, cols);
-            let stored = weights.get(offset..offset.saturating_add(bytes)).unwrap_or_default();
-            let matrices = stored.chunks_exact(compact.bytes() as usize);
-            for (matrix, start) in matrices.zip((offset..).step_by(compact.bytes() as usize)) {
-                let Range { start: from, end } = compact.unused(matrix);
-                weights.release(start + from as usize, (end - from) as usize);
-            }
+    if let (Layout::Compact, &[.., rows, cols]) = (weight.layout, &weight.dims[..])
+        && (1..=weight.bytes).contains(&rows.saturating_mul(cols))
+    {
+        let compact = Compact::new(rows, cols);
+        let stored = weights.get(offset..offset.saturating_add(bytes)).unwrap_or_default();
+        let matrices = stored.chunks_exact(compact.bytes() as usize);
+        for (matrix, start) in matrices.zip((offset..).step_by(compact.bytes() as usize)) {
+            let Range { start: from, end } = compact.unused(matrix);
+            weights.release(start + from as usize, (end - from) as usize);
         }
-        _ => {}
     }
 }
 

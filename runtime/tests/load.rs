@@ -41,7 +41,7 @@ fn write(model: &FakeModel, dir: &Scratch) {
 /// Weights of three pages each, of which steps leave bytes unread or do not.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
-fn weights_that_are_read_whole_may_lie_in_huge_pages() {
+fn pages_of_weights_suit_what_is_read_of_them() {
     use artifact::WeightEntry;
     use tensor::Layout;
     if !fs::exists("/sys/kernel/mm/transparent_hugepage").expect("sysfs") {
@@ -75,16 +75,21 @@ fn weights_that_are_read_whole_may_lie_in_huge_pages() {
     manifest.weights_file = writer.file("weights/weights.bin", &zeros).unwrap();
     writer.finish(&manifest).unwrap();
 
-    let weights = Artifact::open(&dir.0).unwrap().map_weights().unwrap();
+    let artifact = Artifact::open(&dir.0).unwrap();
+    let weights = artifact.map_weights().unwrap();
+    artifact.check_weights(&weights).unwrap();
     for (at, (layout, dims, flag)) in kinds.iter().enumerate() {
-        let flags = flags_at(weights.as_ptr().addr() + at * BYTES as usize);
+        let noted = |name| noted_at(weights.as_ptr().addr() + at * BYTES as usize, name);
+        let (flags, held) = (noted("VmFlags:"), noted("Rss:"));
         assert!(flags.iter().any(|f| f == flag), "{layout:?} {dims:?}: {flags:?}");
+        let is_table = *layout == Layout::Nd && dims.len() == 2;
+        assert_eq!(held[0] == "0", is_table, "{layout:?} {dims:?}: {held:?}");
     }
 }
 
-/// What the system notes of the mapping that holds `address`: see `VmFlags` in proc_pid_smaps(5).
+/// What the system notes of the mapping that holds `address`: see proc_pid_smaps(5).
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-fn flags_at(address: usize) -> Vec<String> {
+fn noted_at(address: usize, name: &str) -> Vec<String> {
     let maps = fs::read_to_string("/proc/self/smaps").expect("smaps");
     let at = |hex| usize::from_str_radix(hex, 16).expect("an address");
     let mut inside = false;
@@ -92,7 +97,7 @@ fn flags_at(address: usize) -> Vec<String> {
         let (first, rest) = line.split_once(' ').expect("words");
         if let Some((from, to)) = first.split_once('-') {
             inside = (at(from)..at(to)).contains(&address);
-        } else if inside && first == "VmFlags:" {
+        } else if inside && first == name {
             return rest.split_whitespace().map(str::to_owned).collect();
         }
     }
