@@ -35,15 +35,18 @@ pub fn checksum(bytes: &[u8]) -> Checksum {
 
 /// The checksum of `bytes`; `done` is told of each piece that was read, by one thread or another.
 pub(crate) fn checksum_in_pieces(bytes: &[u8], done: impl Fn(Range<usize>) + Sync) -> Checksum {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let left = usize::from(bytes.len() <= BESIDE_OTHERS);
+    on_threads(bytes, processors.saturating_sub(left).max(1), done)
+}
+
+fn on_threads(bytes: &[u8], threads: usize, done: impl Fn(Range<usize>) + Sync) -> Checksum {
     if bytes.len() <= PIECE {
         let hash = xxh3_128(bytes);
         done(0..bytes.len());
         return Checksum::new(hash);
     }
     let mut hashes = vec![0; bytes.len().div_ceil(PIECE)];
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let left = usize::from(bytes.len() <= BESIDE_OTHERS);
-    let threads = processors.saturating_sub(left).max(1);
     let share = hashes.len().div_ceil(threads);
     let done = &done;
     thread::scope(|scope| {
@@ -104,6 +107,7 @@ impl Hasher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     fn noise(len: usize) -> Vec<u8> {
         (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
@@ -117,6 +121,24 @@ mod tests {
                 let mut hasher = Hasher::default();
                 bytes.chunks(step).for_each(|part| hasher.update(part));
                 assert_eq!(hasher.finish(), checksum(&bytes), "{len} bytes by {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn threads_share_the_pieces() {
+        for len in [9, PIECE, 2 * PIECE, 3 * PIECE + 5] {
+            let bytes = noise(len);
+            for threads in 1..=5 {
+                let told = Mutex::new(Vec::new());
+                let tell =
+                    |piece: Range<usize>| told.lock().unwrap().push((piece.start, piece.end));
+                let sum = on_threads(&bytes, threads, tell);
+                assert_eq!(sum, checksum(&bytes), "{len} bytes, {threads} threads");
+                let mut told = told.into_inner().unwrap();
+                told.sort_unstable();
+                let pieces = (0..len).step_by(PIECE).map(|start| (start, len.min(start + PIECE)));
+                assert!(told.into_iter().eq(pieces), "{len} bytes, {threads} threads");
             }
         }
     }

@@ -305,7 +305,7 @@ pub struct WeightEntry {
 }
 
 impl WeightEntry {
-    /// Whether it is a table, of which a step reads a few rows.
+    /// Whether it is a matrix that lies row by row: on the CPU a table, of which a step reads a few rows.
     pub fn is_table(&self) -> bool {
         self.layout == Layout::Nd && self.dims.len() == 2
     }

@@ -134,12 +134,13 @@ impl Artifact {
     /// [`ArtifactError::Damaged`] when they differ.
     pub fn check_weights(&self, weights: &MappedFile) -> Result<(), ArtifactError> {
         let entry = &self.manifest.weights_file;
-        let tables = || self.manifest.weights.iter().filter(|weight| weight.is_table());
         let checksum = checksum_in_pieces(weights, |piece| {
-            for table in tables() {
+            for table in self.manifest.weights.iter().filter(|weight| weight.is_table()) {
                 let start = piece.start.max(table.offset as usize);
-                let end = piece.end.min((table.offset + table.bytes) as usize);
-                weights.release(start, end.saturating_sub(start));
+                let end = piece.end.min(table.offset.saturating_add(table.bytes) as usize);
+                if start < end {
+                    weights.release(start, end - start);
+                }
             }
         });
         compare(&self.path(entry), entry, weights, &checksum)
