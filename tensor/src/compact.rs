@@ -12,7 +12,8 @@ use std::ops::Range;
 /// the order of their octets. A panel that would not get smaller stays as it is.
 ///
 /// `K` runs in octets, the last padded with no bits, which stand for the smallest number of the window. Each
-/// is three words of 32 bits for every output of the panel: `[K / 8][3][64]`. The first has the mantissas of
+/// is three words of 32 bits for every output of the panel, 16 outputs after another so that a kernel reads them in the
+/// order in which they lie: `[K / 8][4][3][16]`. The first word has the mantissas of
 /// elements 0, 3, 1, 2 in its bytes from the lowest on, and above them, in their highest bits, the signs of
 /// elements 2, 0, 3, 1; the second has those of the next four. Elements 0 and 1 are then where they are in a
 /// pair of bf16, and elements 2 and 3 are once the word is rotated by a byte. The nibbles of the third are those
@@ -69,6 +70,8 @@ impl Compact {
     const MOST_INPUTS: u64 = 1 << 26;
     /// Words of an octet for each output.
     pub const OCTET_WORDS: u64 = 3;
+    /// Outputs that lie together.
+    pub const OUTPUTS: u64 = 16;
     /// Bytes of an escape: `output | input << 6`, then its bits as `f32`.
     pub const ESCAPE_BYTES: u64 = 8;
 
@@ -168,11 +171,12 @@ impl Compact {
                         continue;
                     }
                     let nibble = (exponent - lowest) as u8;
-                    let word = &mut words[i / 4 * 4 * width + lane * 4..][..4];
-                    word[Self::mantissa_byte(i % 4)] |= bits as u8 & 0x7f;
-                    word[Self::sign_byte(i % 4)] |= (bits >> 8) as u8 & 0x80;
+                    let mut byte =
+                        |word, byte, bits| words[4 * Self::word(lane, word) + byte] |= bits;
+                    byte(i / 4, Self::mantissa_byte(i % 4), bits as u8 & 0x7f);
+                    byte(i / 4, Self::sign_byte(i % 4), (bits >> 8) as u8 & 0x80);
                     let at = i % 2 * 4 + i / 2;
-                    words[8 * width + lane * 4 + at / 2] |= nibble << (at % 2 * 4);
+                    byte(2, at / 2, nibble << (at % 2 * 4));
                 }
             }
         }
@@ -185,6 +189,12 @@ impl Compact {
             return plain();
         }
         (Entry { escapes: escapes.len() as u32, lowest, ..Entry::default() }, coded)
+    }
+
+    /// Which word of an octet is the one `word` of three of the output `lane`.
+    pub const fn word(lane: usize, word: usize) -> usize {
+        let (outputs, words) = (Self::OUTPUTS as usize, Self::OCTET_WORDS as usize);
+        (lane / outputs * words + word) * outputs + lane % outputs
     }
 
     /// The byte of a word that has the mantissa of element `i` of four.
@@ -218,7 +228,7 @@ mod tests {
     /// Element `(lane, input)` of a panel as the documentation of [`Compact`] says.
     fn decoded(entry: Entry, coded: &[u8], layout: Compact, lane: usize, input: usize) -> u16 {
         let word = |i: usize| {
-            let at = ((input / 8 * 3 + i) * 64 + lane) * 4;
+            let at = (((input / 8 * 4 + lane / 16) * 3 + i) * 16 + lane % 16) * 4;
             u32::from_le_bytes(coded[at..at + 4].try_into().unwrap())
         };
         let i = input % 8;

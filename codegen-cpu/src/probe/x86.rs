@@ -11,8 +11,25 @@ pub(super) fn sum(part: &[u64]) -> u64 {
         // SAFETY: detected on the line above.
         return unsafe { sum_avx512(part) };
     }
-    part.iter().fold(0, |s, v| s.wrapping_add(*v))
+    part.chunks(64).fold(0, |total, chunk| {
+        ask(chunk);
+        chunk.iter().fold(total, |s, v| s.wrapping_add(*v))
+    })
 }
+
+/// Asks for the lines that are [`AHEAD_BYTES`] after `chunk`: with what the machine asks for by itself it reads a
+/// sixth less.
+#[inline(always)]
+fn ask(chunk: &[u64]) {
+    for line in chunk.chunks(8) {
+        // SAFETY: part of the baseline; a prefetch may name any address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().wrapping_byte_add(AHEAD_BYTES).cast());
+        }
+    }
+}
+
+const AHEAD_BYTES: usize = 4096;
 
 /// A probe and the operations of one of its rounds.
 pub(super) fn kernel(peak: Peak) -> Option<(Probe, f64)> {
@@ -55,6 +72,7 @@ struct FullTiles([u8; 64]);
 fn sum_avx512(part: &[u64]) -> u64 {
     let mut sums = [_mm512_setzero_si512(); 8];
     for chunk in part.chunks_exact(64) {
+        ask(chunk);
         for (i, sum) in sums.iter_mut().enumerate() {
             // SAFETY: eight vectors of eight elements are the chunk.
             let v = unsafe { _mm512_loadu_si512(chunk.as_ptr().add(8 * i).cast()) };

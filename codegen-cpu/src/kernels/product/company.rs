@@ -25,8 +25,8 @@ pub(crate) struct Meeting {
     pub(super) expert: usize,
     pub(super) panels: Range<usize>,
     pub(super) rows: usize,
-    /// Whether the thread has no meeting after this one.
-    pub(super) is_last: bool,
+    /// Expert and first panel of the thread's next meeting, if there is one.
+    pub(super) next: Option<(usize, usize)>,
 }
 
 /// Memory for the rows of a [`Meeting`], one of each for every row of the result.
@@ -154,7 +154,7 @@ impl All {
                 *lists.results.add(row) = row as u32;
             }
         }
-        Some(Meeting { expert: 0, panels, rows: self.rows, is_last: true })
+        Some(Meeting { expert: 0, panels, rows: self.rows, next: None })
     }
 }
 
@@ -262,12 +262,23 @@ impl ByExpert {
                     }
                 }
                 if rows > 0 {
-                    let is_last = seen.work >= mine.end;
-                    return Some(Meeting { expert, panels, rows, is_last });
+                    let more = seen.work < mine.end;
+                    let next = more.then(|| self.next_with_rows(seen)).flatten();
+                    return Some(Meeting { expert, panels, rows, next: next.map(|e| (e, 0)) });
                 }
             }
             None
         }
+    }
+
+    /// The next expert that has rows.
+    ///
+    /// # Safety
+    /// Buffers are alive.
+    unsafe fn next_with_rows(&self, seen: &Seen) -> Option<usize> {
+        // SAFETY: the experts exist.
+        let has_rows = |expert: &usize| unsafe { !self.places(*expert, seen.place).is_empty() };
+        (seen.expert..self.experts).find(has_rows)
     }
 
     unsafe fn alone(&self) -> [Range<usize>; 2] {

@@ -247,17 +247,26 @@ impl<M: Method> Product<M> {
             let last = M::X_SCALES == XScales::Last;
             let factors = last.then_some(inputs.scales.first);
             let mut seen = Seen::default();
+            let weights = (self.weight.row(0).cast_const(), self.weights);
+            let stored = |at| M::Store::panel(weights.0, weights.1, at);
+            let ask = |at| M::Store::ask::<S>(weights.0, weights.1, at);
             while let Some(meeting) = self.gathering.next(worker, self.panels, &mut seen, lists) {
-                let Meeting { expert, panels, rows, is_last } = meeting;
-                let end = panels.end;
+                let Meeting { expert, panels, rows, next } = meeting;
+                next.map(ask);
                 let sources = std::slice::from_raw_parts(lists.sources, rows);
                 let results = std::slice::from_raw_parts(lists.results, rows);
-                for panel in panels {
-                    let weight = M::Store::panel(self.weight.row(0), self.weights, (expert, panel));
-                    let after = match is_last && panel + 1 == end {
-                        true => worker.upcoming.cast(),
-                        false => weight.at(self.weights.words),
-                    };
+                let mut weight = stored((expert, panels.start));
+                for panel in panels.clone() {
+                    // What is read of the panels after this one before their words.
+                    let next =
+                        if panel + 1 < panels.end { Some((expert, panel + 1)) } else { next };
+                    let following = next.map(|at| {
+                        ask((at.0, at.1 + 1));
+                        stored(at)
+                    });
+                    following.as_ref().inspect(|panel| panel.ask::<S>());
+                    let after =
+                        following.as_ref().map_or(worker.upcoming.cast(), |panel| panel.at(0));
                     let fold = self.fold(expert * self.panels + panel, inputs.scales);
                     for first in (0..rows).step_by(MOST_ROWS) {
                         let part = first..rows.min(first + MOST_ROWS);
@@ -275,6 +284,8 @@ impl<M: Method> Product<M> {
                             },
                         });
                     }
+                    let Some(following) = following else { break };
+                    weight = following;
                 }
             }
             self.clear_alone::<S>(worker);

@@ -110,7 +110,7 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
                 return results.store::<S>(0, rows, sums);
             }
             let x = rows.iter().map(|&row| inputs.row(row as usize));
-            if tiles == 1 && weight.multiply::<S, P>(words, x, sums) {
+            if tiles == 1 && weight.multiply::<S, P>((words, after), x, sums) {
                 return results.store::<S>(0, rows, sums);
             }
             let expands = P::EXPANSION > 0 && tiles >= P::EXPANDED_FROM;

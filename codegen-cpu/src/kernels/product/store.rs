@@ -29,6 +29,10 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// # Safety
     /// The weights are as long as [`Store::len`] says, expert and panel exist.
     unsafe fn panel(first: *const u32, weights: Weights, at: (usize, usize)) -> Self::Panel;
+
+    /// Asks for what [`Store::panel`] reads.
+    #[inline(always)]
+    fn ask<S: Simd>(_first: *const u32, _weights: Weights, _at: (usize, usize)) {}
 }
 
 /// A panel as it is stored.
@@ -39,14 +43,14 @@ pub(crate) trait Stored {
     /// Its words, `[words][64]`, if they are what is stored.
     fn words(&self) -> Option<*const u32>;
 
-    /// Makes the sums of the rows of one tile, `[rows][64]`; `words` is how many the panel has. Returns
-    /// whether it could.
+    /// Makes the sums of the rows of one tile, `[rows][64]`; `words` are how many the panel has and where those read
+    /// after it begin. Returns whether it could.
     ///
     /// # Safety
     /// As [`Simd`]; rows have two inputs for each word.
     unsafe fn multiply<S: Simd, P: Inner>(
         &self,
-        words: usize,
+        words: (usize, *const u32),
         rows: impl ExactSizeIterator<Item = *const P::X>,
         sums: *mut f32,
     ) -> bool;
@@ -59,6 +63,10 @@ pub(crate) trait Stored {
 
     /// Where a word is stored.
     fn at(&self, word: usize) -> *const u32;
+
+    /// Asks for what is read besides the words from [`Stored::at`] on.
+    #[inline(always)]
+    fn ask<S: Simd>(&self) {}
 }
 
 /// Words one after another.
@@ -89,7 +97,7 @@ impl Stored for *const u32 {
     #[inline(always)]
     unsafe fn multiply<S: Simd, P: Inner>(
         &self,
-        _: usize,
+        _: (usize, *const u32),
         _: impl ExactSizeIterator<Item = *const P::X>,
         _: *mut f32,
     ) -> bool {
@@ -122,13 +130,22 @@ impl Store for InCompact {
 
     #[inline(always)]
     unsafe fn panel(first: *const u32, weights: Weights, at: (usize, usize)) -> CompactPanel {
-        let Weights { n, k, .. } = weights;
-        let (expert, panel) = at;
-        let bytes = tensor::Compact::new(n as u64, k as u64).bytes() as usize;
-        let first = first.wrapping_byte_add(expert * bytes);
         // SAFETY: as the caller's.
-        unsafe { CompactWeight::new(first, n.div_ceil(WIDTH), k).panel(panel) }
+        unsafe { of_expert(first, weights, at.0).panel(at.1) }
     }
+
+    #[inline(always)]
+    fn ask<S: Simd>(first: *const u32, weights: Weights, at: (usize, usize)) {
+        of_expert(first, weights, at.0).ask::<S>(at.1);
+    }
+}
+
+/// The weight of an expert.
+#[inline(always)]
+fn of_expert(first: *const u32, weights: Weights, expert: usize) -> CompactWeight {
+    let Weights { n, k, .. } = weights;
+    let bytes = tensor::Compact::new(n as u64, k as u64).bytes() as usize;
+    CompactWeight::new(first.wrapping_byte_add(expert * bytes), n.div_ceil(WIDTH), k)
 }
 
 impl Stored for CompactPanel {
@@ -142,7 +159,7 @@ impl Stored for CompactPanel {
     #[inline(always)]
     unsafe fn multiply<S: Simd, P: Inner>(
         &self,
-        words: usize,
+        (pairs, after): (usize, *const u32),
         rows: impl ExactSizeIterator<Item = *const P::X>,
         sums: *mut f32,
     ) -> bool {
@@ -155,7 +172,7 @@ impl Stored for CompactPanel {
             *x = row;
         }
         // SAFETY: as the caller's.
-        unsafe { Coded::<P> { panel: self, pairs: words, x, sums }.multiply::<S>(count) }
+        unsafe { Coded::<P> { panel: self, pairs, after, x, sums }.multiply::<S>(count) }
         true
     }
 
@@ -164,6 +181,11 @@ impl Stored for CompactPanel {
         debug_assert!(first.is_multiple_of(OCTET_PAIRS));
         // SAFETY: as the caller's.
         unsafe { self.unpack_pairs::<S>((first, count), 0, to, 0) };
+    }
+
+    #[inline(always)]
+    fn ask<S: Simd>(&self) {
+        CompactPanel::ask::<S>(self);
     }
 
     #[inline(always)]

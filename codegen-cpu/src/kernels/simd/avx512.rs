@@ -4,7 +4,7 @@
 use super::avx2::prefetchw;
 use super::{LANES, Simd, Vectorised, fp8_as_bf16};
 use half::bf16;
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 /// F, BW, DQ and VL.
 #[derive(Clone, Copy)]
@@ -28,6 +28,21 @@ unsafe fn enter_avx512<F: Vectorised>(body: F) -> F::Output {
 unsafe fn enter_avx512_bf16<F: Vectorised>(body: F) -> F::Output {
     // SAFETY: the caller's promise.
     unsafe { body.run::<Avx512Bf16>() }
+}
+
+/// `a | b & mask` as one instruction: of the intrinsic, and where bits do not overlap, the compiler makes more.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn or_masked(mut a: __m512i, b: __m512i, mask: __m512i) -> __m512i {
+    // SAFETY: registers only; the byte is the table of that function.
+    unsafe {
+        asm!(
+            "vpternlogd {}, {}, {}, 0xf8",
+            inout(zmm_reg) a, in(zmm_reg) b, in(zmm_reg) mask,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    a
 }
 
 /// The definitions that both implementations share.
@@ -124,6 +139,7 @@ macro_rules! avx512 {
             fn and_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
             fn or_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
             fn xor_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
+            fn or_masked(a: __m512i, b: __m512i, mask: __m512i) -> __m512i { or_masked(a, b, mask) }
             fn add_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
             fn max_bits(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi32(a, b) }
             fn shr_by(v: __m512i, n: u32) -> __m512i {

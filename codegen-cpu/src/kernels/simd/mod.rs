@@ -168,6 +168,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn and_bits(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn or_bits(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn xor_bits(a: Self::I, b: Self::I) -> Self::I;
+    /// `a | b & mask`.
+    #[inline(always)]
+    unsafe fn or_masked(a: Self::I, b: Self::I, mask: Self::I) -> Self::I {
+        // SAFETY: as the caller's.
+        unsafe { Self::or_bits(a, Self::and_bits(b, mask)) }
+    }
     /// Sums of 32 bits, which wrap.
     unsafe fn add_bits(a: Self::I, b: Self::I) -> Self::I;
     /// The larger of each two lanes, as signed integers.

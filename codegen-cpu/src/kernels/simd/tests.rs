@@ -50,6 +50,9 @@ impl Vectorised for Agrees {
                 same(S::xor_bits(w, x), Portable::xor_bits(pw, px), "xor");
                 same(S::or_bits(w, x), Portable::or_bits(pw, px), "or");
                 same(S::and_bits(w, x), Portable::and_bits(pw, px), "and");
+                let (mask, portable_mask) = (S::shl::<3>(x), Portable::shl::<3>(px));
+                let want = Portable::or_masked(pw, px, portable_mask);
+                same(S::or_masked(w, x, mask), want, "or_masked");
                 same(S::shl::<20>(w), Portable::shl::<20>(pw), "shl");
                 same(S::shr::<3>(w), Portable::shr::<3>(pw), "shr");
                 same(S::shr_by(w, 16), Portable::shr_by(pw, 16), "shr_by");

@@ -4,15 +4,14 @@
 
 use super::super::{NEAR_WORDS, Product, WIDENED_BYTES, WIDTH, block_words, tile_rows};
 use super::octets::{Unpack, unpack_vector};
-use super::weight::{CompactWeight, Panel};
-use super::{Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES};
+use super::weight::CompactWeight;
+use super::{Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES, VECTOR_WORDS, VECTORS};
 use crate::kernels::bind::Kernel;
 use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 use crate::kernels::worker::Worker;
+use std::ops::Range;
 
-/// Vectors of a panel.
-const VECTORS: usize = WIDTH / LANES;
 const LINE_BYTES: usize = 64;
 /// How far ahead of its unpacking a panel is asked for.
 const AHEAD_BYTES: usize = 16 * OCTET_WORDS * size_of::<u32>();
@@ -33,7 +32,7 @@ impl Compact {
         let product = &self.0;
         let (groups, tiles) = (product.k.div_ceil(2), product.rows.div_ceil(S::MAX_ROWS));
         let block_groups = match tiles {
-            0..=8 => NEAR_WORDS,
+            0..=8 => NEAR_WORDS / 2,
             _ => block_words::<S>(groups, tiles),
         };
         let share = worker.share(product.panels);
@@ -52,8 +51,7 @@ impl Compact {
             let mut count = block_groups.min(groups);
             let mut escape = coded.unpack_pairs::<S>((0, count), 0, block, 0);
             for panel in share.clone() {
-                let following =
-                    if panel + 1 < share.end { weight.panel(panel + 1) } else { Panel::NONE };
+                let following = weight.after::<S>(panel, &share);
                 for first in (0..groups).step_by(block_groups) {
                     let weights = match coded.plain {
                         true => coded.octets.wrapping_add(first * WIDTH),
@@ -66,7 +64,8 @@ impl Compact {
                         escape = 0;
                     }
                     let next_count = block_groups.min(groups - at);
-                    let unpack = upcoming.octets_of((at, next_count), other);
+                    let mut unpack = upcoming.octets_of((at, next_count), other);
+                    unpack.octets = unpack.octets.min(count.div_ceil(OCTET_PAIRS));
                     for tile in 0..tiles {
                         let (row, rows) = tile_rows(product.rows, tiles, tile);
                         let (vector, vectors) = tile_rows(VECTORS, tiles, tile);
@@ -76,8 +75,6 @@ impl Compact {
                         }
                         let is_only = groups <= block_groups;
                         let sums = sums.add(if is_only { 0 } else { row * WIDTH });
-                        let octets = if vectors == 0 { 0 } else { unpack.octets };
-                        let (from, to) = (unpack.from, unpack.to);
                         let meeting = Meeting::<P> {
                             weights,
                             x: x.add(first * 2 + row * stride),
@@ -85,13 +82,8 @@ impl Compact {
                             groups: count,
                             sums,
                             fresh: first == 0,
-                            unpack: Unpack {
-                                from: from.wrapping_add(vector * LANES),
-                                to: to.wrapping_add(vector * LANES),
-                                octets,
-                                ..unpack
-                            },
-                            vectors,
+                            unpack,
+                            vectors: vector..vector + vectors,
                         };
                         meeting.multiply::<S>(rows);
                         if after == groups {
@@ -100,7 +92,7 @@ impl Compact {
                             product.end.store::<S>(sums);
                         }
                     }
-                    let done = count.div_ceil(OCTET_PAIRS);
+                    let done = unpack.octets;
                     escape = upcoming.unpack_pairs::<S>((at, next_count), done, other, escape);
                     (block, other) = (other, block);
                     count = next_count;
@@ -124,10 +116,11 @@ pub(super) struct Meeting<P: Product> {
     pub(super) sums: *mut f32,
     /// Whether the sums begin at zero rather than at what is there.
     pub(super) fresh: bool,
-    /// Octets to unpack, from the first vector of this tile on.
+    /// Octets to unpack, no more than there are among the groups.
     pub(super) unpack: Unpack,
-    /// How many vectors of each.
-    pub(super) vectors: usize,
+    /// The part of them, in quarters, that is unpacked here: as many vectors, in the order in which they lie, with each
+    /// octet that is met.
+    pub(super) vectors: Range<usize>,
 }
 
 impl<P: Product> Meeting<P> {
@@ -150,8 +143,13 @@ impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let &Meeting { weights, x, stride, groups, sums, fresh, unpack, vectors } = self.0;
-        let Unpack { mut from, mut to, mut octets, lowest } = unpack;
+        let &Meeting { weights, x, stride, groups, sums, fresh, unpack, ref vectors } = self.0;
+        let Unpack { from, to, octets, lowest } = unpack;
+        let mut octets = if vectors.is_empty() { 0 } else { octets };
+        let mut from = from.wrapping_add(vectors.start * VECTOR_WORDS);
+        let mut to = to.wrapping_add(vectors.start * LANES);
+        // Of at least two tiles none has more.
+        let two = vectors.len() > 1;
         // SAFETY: as for `Meeting::multiply`; a prefetch may name any address.
         unsafe {
             let mut acc = [[S::splat(0.0); VECTORS]; R];
@@ -173,9 +171,9 @@ impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
                 if octets > 0 {
                     unpack_vector::<S>(from, to, lowest);
                     ask::<S>(from);
-                    if vectors > 1 {
-                        unpack_vector::<S>(from.add(LANES), to.add(LANES), lowest);
-                        ask::<S>(from.wrapping_add(LANES));
+                    if two {
+                        unpack_vector::<S>(from.add(VECTOR_WORDS), to.add(LANES), lowest);
+                        ask::<S>(from.wrapping_add(VECTOR_WORDS));
                     }
                     from = from.wrapping_add(OCTET_WORDS);
                     to = to.wrapping_add(OCTET_PAIRS * WIDTH);
@@ -204,14 +202,14 @@ impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
     }
 }
 
-/// Asks for a vector of the three words of an octet further on.
+/// Asks for the three words of a vector further on.
 #[inline(always)]
 unsafe fn ask<S: Simd>(from: *const u32) {
     let ahead = from.wrapping_byte_add(AHEAD_BYTES);
     // SAFETY: a prefetch may name any address.
     unsafe {
         S::prefetch_far(ahead.cast());
-        S::prefetch_far(ahead.wrapping_add(WIDTH).cast());
-        S::prefetch_far(ahead.wrapping_add(2 * WIDTH).cast());
+        S::prefetch_far(ahead.wrapping_add(LANES).cast());
+        S::prefetch_far(ahead.wrapping_add(2 * LANES).cast());
     }
 }

@@ -1,22 +1,22 @@
 //! The innermost loop of few rows: a panel is unpacked in registers.
 
 use super::super::WIDTH;
-use super::octets::{loaded, octet_pairs, unpack};
+use super::octets::{octet_pairs, unpack};
 use super::weight::{Panel, first_pair, patch};
-use super::{NARROW_ROWS, OCTET_PAIRS, OCTET_WORDS};
+use super::{NARROW_ROWS, OCTET_PAIRS, OCTET_WORDS, VECTOR_WORDS, VECTORS};
 use crate::kernels::product::Inner;
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 
-/// Vectors of a panel.
-const VECTORS: usize = WIDTH / LANES;
-/// How far ahead of its use a panel is asked for.
-const AHEAD_BYTES: usize = 4096;
+/// How many octets ahead of its use a panel is asked for.
+const AHEAD: usize = 6;
 
 /// A panel and the rows of the one tile that meets it, which unpacks it in registers.
 pub(crate) struct Coded<'a, P: Inner> {
     pub(crate) panel: &'a Panel,
     /// Pairs along `K`.
     pub(crate) pairs: usize,
+    /// What is read after the panel, or null.
+    pub(crate) after: *const u32,
     /// The first input of each row.
     pub(crate) x: [*const P::X; 6],
     /// Sums `[rows][64]`.
@@ -47,14 +47,14 @@ impl<P: Inner> Coded<'_, P> {
             if S::WIDE || R == 1 {
                 return S::enter(CodedTile::<P, R, VECTORS>(self, 0));
             }
-            for v in (0..WIDTH).step_by(LANES) {
+            for v in 0..VECTORS {
                 S::enter(CodedTile::<P, R, 1>(self, v));
             }
         }
     }
 }
 
-/// `R` rows by `V` vectors of a panel, from an output on.
+/// `R` rows by `V` vectors of a panel, from a vector on.
 struct CodedTile<'a, P: Inner, const R: usize, const V: usize>(&'a Coded<'a, P>, usize);
 
 impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R, V> {
@@ -62,8 +62,8 @@ impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self(coded, lane) = self;
-        let &Coded { panel, pairs, x, sums } = coded;
+        let Self(coded, vector) = self;
+        let &Coded { panel, pairs, x, sums, .. } = coded;
         // SAFETY: as for `Coded::multiply`; a prefetch may name any address.
         unsafe {
             let Panel { escapes, lowest, mut octets, .. } = *panel;
@@ -72,32 +72,21 @@ impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R
             let mut block = [0; OCTET_PAIRS * WIDTH];
             let (mut next, mut next_at) = (0, first_pair(escapes, 0));
             for pair in (0..pairs).step_by(OCTET_PAIRS) {
-                if lane == 0 {
-                    let ahead = octets.wrapping_byte_add(AHEAD_BYTES);
-                    for line in (0..OCTET_WORDS).step_by(LANES) {
-                        S::prefetch_far(ahead.wrapping_add(line).cast());
-                    }
+                let left = pairs - pair;
+                if vector == 0 {
+                    self.ask::<S>(octets, left);
                 }
-                let patched = pair == next_at;
-                if patched {
+                let octet = if left >= OCTET_PAIRS && pair != next_at {
+                    Octet::Coded(octets, lowest)
+                } else {
                     unpack::<S>(octets, block.as_mut_ptr(), lowest);
-                    next = patch(escapes, next, (pair, OCTET_PAIRS), block.as_mut_ptr());
-                    next_at = first_pair(escapes, next);
-                }
-                let octet = Octet {
-                    words: octets,
-                    patched: if patched { block.as_ptr() } else { std::ptr::null() },
-                    rest: OCTET_PAIRS.min(pairs - pair),
+                    if pair == next_at {
+                        next = patch(escapes, next, (pair, OCTET_PAIRS), block.as_mut_ptr());
+                        next_at = first_pair(escapes, next);
+                    }
+                    Octet::Pairs(block.as_ptr(), left.min(OCTET_PAIRS))
                 };
-                // Not a loop, which compilers may leave one, with sums in memory.
-                octet.multiply::<S, P, R>(lane, lowest, x, &mut acc[0]);
-                if V > 1 {
-                    octet.multiply::<S, P, R>(lane + LANES, lowest, x, &mut acc[1]);
-                }
-                if V > 2 {
-                    octet.multiply::<S, P, R>(lane + 2 * LANES, lowest, x, &mut acc[2]);
-                    octet.multiply::<S, P, R>(lane + 3 * LANES, lowest, x, &mut acc[3]);
-                }
+                octet.multiply::<S, P, R, V>(vector, x, &mut acc);
                 octets = octets.wrapping_add(OCTET_WORDS);
                 for x in &mut x {
                     *x = x.wrapping_add(2 * OCTET_PAIRS);
@@ -105,46 +94,78 @@ impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R
             }
             for (v, acc) in acc.iter().enumerate() {
                 for (r, acc) in acc.iter().enumerate() {
-                    P::store::<S>(sums.add(r * WIDTH + lane + v * LANES), acc[0]);
+                    P::store::<S>(sums.add(r * WIDTH + (vector + v) * LANES), acc[0]);
                 }
             }
         }
     }
 }
 
+impl<P: Inner, const R: usize, const V: usize> CodedTile<'_, P, R, V> {
+    /// Asks for the octet that is [`AHEAD`] after the one at `octets`, where `left` pairs of the panel begin, or for what
+    /// is read then.
+    #[inline(always)]
+    fn ask<S: Simd>(&self, octets: *const u32, left: usize) {
+        let after = self.0.after;
+        let left = left.div_ceil(OCTET_PAIRS);
+        let ahead = if left > AHEAD || after.is_null() {
+            octets.wrapping_add(AHEAD * OCTET_WORDS)
+        } else {
+            after.wrapping_add((AHEAD - left) * OCTET_WORDS)
+        };
+        for line in (0..OCTET_WORDS).step_by(LANES) {
+            // SAFETY: a prefetch may name any address.
+            unsafe { S::prefetch_far(ahead.wrapping_add(line).cast()) };
+        }
+    }
+}
+
 /// An octet that meets the rows of a tile.
-struct Octet {
-    words: *const u32,
-    /// Its pairs with escapes, `[4][64]`, if it has any.
-    patched: *const u32,
-    /// How many of its pairs are inside `K`.
-    rest: usize,
+#[derive(Clone, Copy)]
+enum Octet {
+    /// As it is stored, with the exponent that a nibble of 0 stands for.
+    Coded(*const u32, u32),
+    /// As pairs, `[4][64]`, so many of which are inside `K`.
+    Pairs(*const u32, usize),
 }
 
 impl Octet {
-    /// Adds the products of the 16 outputs from `at` on.
+    /// Adds the products of `V` vectors of outputs from `vector` on.
     ///
     /// # Safety
     /// As [`Coded::multiply`].
     #[inline(always)]
-    unsafe fn multiply<S: Simd, P: Inner, const R: usize>(
-        &self,
-        at: usize,
-        lowest: u32,
+    unsafe fn multiply<S: Simd, P: Inner, const R: usize, const V: usize>(
+        self,
+        vector: usize,
         x: [*const P::X; R],
-        sums: &mut [[P::Sum<S>; 1]; R],
+        sums: &mut [[[P::Sum<S>; 1]; R]; V],
     ) {
         // SAFETY: as the caller's.
         unsafe {
-            let words = if self.patched.is_null() {
-                octet_pairs::<S>(self.words.add(at), lowest)
-            } else {
-                loaded::<S>(self.patched.add(at))
-            };
-            if self.rest == OCTET_PAIRS {
-                steps::<S, P, R>(&words, x, sums);
-            } else {
-                steps::<S, P, R>(&words[..self.rest], x, sums);
+            match self {
+                // No loops, which compilers may leave such, with sums in memory.
+                Octet::Coded(words, lowest) => {
+                    let words = words.add(vector * VECTOR_WORDS);
+                    let pairs = |v| octet_pairs::<S>(words.add(v * VECTOR_WORDS), lowest);
+                    steps::<S, P, R>(pairs(0), x, &mut sums[0]);
+                    if V > 1 {
+                        steps::<S, P, R>(pairs(1), x, &mut sums[1]);
+                    }
+                    if V > 2 {
+                        steps::<S, P, R>(pairs(2), x, &mut sums[2]);
+                        steps::<S, P, R>(pairs(3), x, &mut sums[3]);
+                    }
+                }
+                Octet::Pairs(pairs, count) => {
+                    for i in 0..count {
+                        let x = x.map(|x| x.wrapping_add(2 * i));
+                        for (v, sums) in sums.iter_mut().enumerate() {
+                            let word = S::load_bits(pairs.add(i * WIDTH + (vector + v) * LANES));
+                            P::step::<S, R, 1>([word], x, sums);
+                        }
+                    }
+                }
             }
         }
     }
@@ -156,15 +177,12 @@ impl Octet {
 /// As [`Inner::step`].
 #[inline(always)]
 unsafe fn steps<S: Simd, P: Inner, const R: usize>(
-    words: &[S::I],
+    words: [S::I; OCTET_PAIRS],
     x: [*const P::X; R],
     sums: &mut [[P::Sum<S>; 1]; R],
 ) {
-    for (i, &word) in words.iter().enumerate() {
-        let mut x = x;
-        for x in &mut x {
-            *x = x.wrapping_add(2 * i);
-        }
+    for (i, word) in words.into_iter().enumerate() {
+        let x = x.map(|x| x.wrapping_add(2 * i));
         // SAFETY: as the caller's.
         unsafe { P::step::<S, R, 1>([word], x, sums) }
     }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::kernels::bind::{Binder, Kernel};
 use crate::kernels::epilogue::{PanelSums, ResultRows};
-use crate::kernels::simd::Simd;
+use crate::kernels::simd::{LANES, Simd};
 use crate::kernels::worker::{Scratch, Worker};
 use half::bf16;
 use octets::Unpack;
@@ -32,6 +32,10 @@ const PAIRS_BYTES: usize = FAR_WORDS * WIDTH * size_of::<u32>();
 /// Pairs of an octet, its words for each output and the cache lines of them.
 pub(crate) const OCTET_PAIRS: usize = tensor::Compact::OCTET as usize / 2;
 const OCTET_WORDS: usize = tensor::Compact::OCTET_WORDS as usize * WIDTH;
+/// Vectors of a panel, and words of an octet of each.
+const VECTORS: usize = WIDTH / LANES;
+const VECTOR_WORDS: usize = OCTET_WORDS / VECTORS;
+const _: () = assert!(LANES == tensor::Compact::OUTPUTS as usize);
 const PAIR_LINES: usize = tensor::Compact::OCTET_WORDS as usize * 4 / OCTET_PAIRS;
 /// Cache lines of a plain pair of all outputs of a panel.
 const GROUP_LINES: usize = WIDTH * size_of::<u32>() / 64;
@@ -109,8 +113,11 @@ impl Compact {
             let wide: *mut f32 = worker.private.cast();
             let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
             let pairs: *mut u32 = worker.private.add(product.scratch::<S>().private).cast();
-            for panel in worker.share(product.panels) {
-                let coded = weight.panel(panel);
+            let share = worker.share(product.panels);
+            let mut following = weight.panel(share.start.min(product.panels - 1));
+            for panel in share.clone() {
+                let coded = following;
+                following = weight.after::<S>(panel, &share);
                 let Panel { octets, plain, escapes, lowest } = coded;
                 let mut escape = 0;
                 for first in (0..groups).step_by(block_groups) {
@@ -140,9 +147,14 @@ impl Compact {
                         let (x, fresh) = (x_block.add(row * stride), first == 0);
                         let ahead = Ahead::spread(next.cast(), steps, lines, tile, tiles);
                         if in_registers && !plain {
-                            let panel = &coded;
                             let x = std::array::from_fn(|row| x.wrapping_add(row * stride));
-                            let coded = Coded::<P::Words> { panel, pairs: count, x, sums };
+                            let after = if panel + 1 < share.end {
+                                following.octets
+                            } else {
+                                worker.upcoming.cast()
+                            };
+                            let coded =
+                                Coded::<P::Words> { panel: &coded, pairs: count, after, x, sums };
                             coded.multiply::<S>(rows);
                         } else {
                             let groups = steps;

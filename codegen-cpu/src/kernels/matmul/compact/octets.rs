@@ -1,7 +1,7 @@
 //! Octets of a panel as pairs of bf16.
 
 use super::super::WIDTH;
-use super::{OCTET_PAIRS, OCTET_WORDS};
+use super::{OCTET_PAIRS, OCTET_WORDS, VECTOR_WORDS, VECTORS};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 
 /// Octets as pairs of bf16, `[4 octets][64]`.
@@ -36,21 +36,21 @@ impl Vectorised for Unpack {
 /// As [`Simd`]; both are valid for one.
 #[inline(always)]
 pub(super) unsafe fn unpack<S: Simd>(octet: *const u32, to: *mut u32, lowest: u32) {
-    for v in (0..WIDTH).step_by(LANES) {
+    for v in 0..VECTORS {
         // SAFETY: as the caller's.
-        unsafe { unpack_vector::<S>(octet.add(v), to.add(v), lowest) }
+        unsafe { unpack_vector::<S>(octet.add(v * VECTOR_WORDS), to.add(v * LANES), lowest) }
     }
 }
 
-/// 16 outputs of an octet as pairs of bf16, in their places of `[4][64]`.
+/// The 16 outputs whose words begin at `words` as pairs of bf16, in their places of `[4][64]`.
 ///
 /// # Safety
 /// As [`unpack`].
 #[inline(always)]
-pub(super) unsafe fn unpack_vector<S: Simd>(octet: *const u32, to: *mut u32, lowest: u32) {
+pub(super) unsafe fn unpack_vector<S: Simd>(words: *const u32, to: *mut u32, lowest: u32) {
     // SAFETY: as the caller's.
     unsafe {
-        let [a, b, c, d] = octet_pairs::<S>(octet, lowest);
+        let [a, b, c, d] = octet_pairs::<S>(words, lowest);
         S::store_bits(to, a);
         S::store_bits(to.add(WIDTH), b);
         S::store_bits(to.add(2 * WIDTH), c);
@@ -58,33 +58,15 @@ pub(super) unsafe fn unpack_vector<S: Simd>(octet: *const u32, to: *mut u32, low
     }
 }
 
-/// The four pairs of 16 outputs of an octet that was unpacked.
+/// The four pairs of the 16 outputs whose words of an octet begin at `words`.
 ///
 /// # Safety
-/// As [`Simd`]; `pairs` is valid for four rows of as many outputs.
+/// As [`Simd`]; `words` is valid for three of each.
 #[inline(always)]
-pub(super) unsafe fn loaded<S: Simd>(pairs: *const u32) -> [S::I; OCTET_PAIRS] {
+pub(super) unsafe fn octet_pairs<S: Simd>(words: *const u32, lowest: u32) -> [S::I; OCTET_PAIRS] {
     // SAFETY: as the caller's.
     unsafe {
-        [
-            S::load_bits(pairs),
-            S::load_bits(pairs.add(WIDTH)),
-            S::load_bits(pairs.add(2 * WIDTH)),
-            S::load_bits(pairs.add(3 * WIDTH)),
-        ]
-    }
-}
-
-/// The four pairs of 16 outputs of an octet.
-///
-/// # Safety
-/// As [`Simd`]; `octet` is valid for its three words of as many outputs.
-#[inline(always)]
-pub(super) unsafe fn octet_pairs<S: Simd>(octet: *const u32, lowest: u32) -> [S::I; OCTET_PAIRS] {
-    // SAFETY: as the caller's.
-    unsafe {
-        let (first, second) = (S::load_bits(octet), S::load_bits(octet.add(WIDTH)));
-        let nibbles = S::load_bits(octet.add(2 * WIDTH));
+        let [first, second, nibbles] = [0, 1, 2].map(|i| S::load_bits(words.add(i * LANES)));
         [
             pair::<S>(first, S::shl::<7>(nibbles), lowest),
             pair::<S>(rotated::<S>(first), S::shl::<3>(nibbles), lowest),
@@ -113,8 +95,8 @@ unsafe fn rotated<S: Simd>(words: S::I) -> S::I {
 unsafe fn pair<S: Simd>(words: S::I, nibbles: S::I, lowest: u32) -> S::I {
     // SAFETY: as the caller's.
     unsafe {
-        let others = S::and_bits(words, S::splat_bits(0x807f_807f));
         let exponents = S::and_bits(nibbles, S::splat_bits(0x0780_0780));
-        S::add_bits(S::or_bits(others, exponents), S::splat_bits(lowest))
+        let pair = S::or_masked(exponents, words, S::splat_bits(0x807f_807f));
+        S::add_bits(pair, S::splat_bits(lowest))
     }
 }

@@ -5,7 +5,12 @@ use super::octets::Unpack;
 use super::{OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
 use crate::kernels::simd::{LANES, Simd};
 use half::bf16;
+use std::ops::Range;
 use tensor::Entry;
+
+const LINE_BYTES: usize = 64;
+/// The most lines of escapes that are asked for ahead.
+const ESCAPE_LINES: usize = 4;
 
 /// A compact weight in memory.
 pub(crate) struct CompactWeight {
@@ -46,6 +51,21 @@ impl Panel {
         let from = self.octets.wrapping_add(first / OCTET_PAIRS * OCTET_WORDS);
         let octets = if self.plain { 0 } else { count.div_ceil(OCTET_PAIRS) };
         Unpack { from, to, octets, lowest: self.lowest }
+    }
+
+    /// Asks for its first escapes, long before it is unpacked: they lie behind its octets, where nothing else reads ahead.
+    #[inline(always)]
+    pub(crate) fn ask<S: Simd>(&self) {
+        let lines = self.escapes.as_ptr_range();
+        let mut line: *const u8 = lines.start.cast();
+        for _ in 0..ESCAPE_LINES {
+            if line >= lines.end.cast() {
+                break;
+            }
+            // SAFETY: a prefetch may name any address.
+            unsafe { S::prefetch_far(line) };
+            line = line.wrapping_add(LINE_BYTES);
+        }
     }
 
     /// Unpacks those octets but for the first `done`, and writes the escapes from `escape` on that are among
@@ -115,6 +135,30 @@ impl CompactWeight {
         Panel { octets, plain, escapes, lowest }
     }
 
+    /// The panel after `panel` of those that a thread goes through, whose escapes, and the place of the one after it,
+    /// are asked for.
+    ///
+    /// # Safety
+    /// As [`CompactWeight::panel`].
+    #[inline(always)]
+    pub(super) unsafe fn after<S: Simd>(&self, panel: usize, share: &Range<usize>) -> Panel {
+        if panel + 1 >= share.end {
+            return Panel::NONE;
+        }
+        self.ask::<S>(panel + 2);
+        // SAFETY: as the caller's.
+        let panel = unsafe { self.panel(panel + 1) };
+        panel.ask::<S>();
+        panel
+    }
+
+    /// Asks for what [`CompactWeight::panel`] reads.
+    #[inline(always)]
+    pub(crate) fn ask<S: Simd>(&self, panel: usize) {
+        // SAFETY: a prefetch may name any address.
+        unsafe { S::prefetch_far(self.table.wrapping_add(panel).cast()) }
+    }
+
     /// Inputs `first..` of output `lane` of `panel`, at most 16; `first` is a multiple of that.
     ///
     /// # Safety
@@ -130,11 +174,11 @@ impl CompactWeight {
                     let pair = panel.octets.add(input / 2 * WIDTH + lane).read_unaligned();
                     pair >> (input % 2 * 16)
                 } else {
-                    let (octet, i) = (panel.octets.add(input / 8 * OCTET_WORDS + lane), input % 8);
-                    let word = octet.add(i / 4 * WIDTH).read_unaligned();
+                    let (octet, i) = (panel.octets.add(input / 8 * OCTET_WORDS), input % 8);
+                    let word = |word| octet.add(tensor::Compact::word(lane, word)).read_unaligned();
+                    let (word, nibbles) = (word(i / 4), word(2));
                     let mantissa = word >> (8 * tensor::Compact::mantissa_byte(i % 4)) & 0x7f;
                     let sign = word >> (8 * tensor::Compact::sign_byte(i % 4)) & 0x80;
-                    let nibbles = octet.add(2 * WIDTH).read_unaligned();
                     let nibble = nibbles >> (i % 2 * 16 + i / 2 * 4) & 15;
                     sign << 8 | mantissa | ((panel.lowest & 0x7f80) + (nibble << 7))
                 }
