@@ -2,7 +2,7 @@
 
 use crate::{Checksum, FunctionEntry, Phase, Pipeline, error::ArtifactError};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 use tensor::{DType, Layout};
 
 /// The whole manifest.
@@ -299,6 +299,8 @@ pub struct WeightEntry {
     pub offset: u64,
     /// Length in bytes, padding included.
     pub bytes: u64,
+    /// Which of these say nothing: room that was kept for what could not be stored in less. Empty where there is none.
+    pub gap: Range<u64>,
     /// Where the weight was quantised when it was packed: the root of the mean square of the error
     /// over that of the original values.
     pub quantization_error: Option<f32>,
@@ -310,9 +312,11 @@ impl WeightEntry {
         self.layout == Layout::Nd && self.dims.len() == 2
     }
 
-    /// Whether steps leave bytes of it unread: those of a table, or behind what is stored in less room than it has.
-    pub fn has_gaps(&self) -> bool {
-        self.is_table() || self.layout == Layout::Compact
+    /// The bytes of the weight file of which steps read few or none: a table, or the gap.
+    pub fn unread(&self) -> Range<usize> {
+        let gap = if self.is_table() { 0..self.bytes } else { self.gap.clone() };
+        let at = |byte: u64| self.offset.saturating_add(byte.min(self.bytes)) as usize;
+        at(gap.start)..at(gap.end)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Opening an artifact: nothing is trusted before its length and checksum agree.
 
 use crate::{
-    ArtifactError, Checksum, FileEntry, Manifest, Plan, checksum, checksum::checksum_in_pieces,
-    codec::FORMAT_VERSION, seal::is_sealed,
+    ArtifactError, Checksum, FileEntry, Manifest, Plan, WeightEntry, checksum,
+    checksum::checksum_in_pieces, codec::FORMAT_VERSION, seal::is_sealed,
 };
 use std::{
     fs,
@@ -112,8 +112,8 @@ impl Artifact {
         self.manifest.files.iter().find(|f| f.path == path).map(|f| self.read(f)).transpose()
     }
 
-    /// Maps the weights without reading them; see [`Artifact::check_weights`]. Weights that steps read whole may
-    /// lie in huge pages.
+    /// Maps the weights without reading them; see [`Artifact::check_weights`]. What steps read whole may lie in huge
+    /// pages.
     ///
     /// # Errors
     /// What the operating system says.
@@ -121,23 +121,22 @@ impl Artifact {
         let path = self.path(&self.manifest.weights_file);
         let weights =
             MappedFile::open(&path).map_err(|source| ArtifactError::Io { path, source })?;
-        for weight in self.manifest.weights.iter().filter(|weight| weight.has_gaps()) {
-            weights.keep_small_pages(weight.offset as usize, weight.bytes as usize);
+        for unread in self.manifest.weights.iter().map(WeightEntry::unread) {
+            weights.keep_small_pages(unread.start, unread.len());
         }
         Ok(weights)
     }
 
-    /// Compares mapped weights with their checksum. Reads every byte; those of tables, of which steps read a few,
-    /// are given back to the system at once.
+    /// Compares mapped weights with their checksum. Reads every byte; those of which steps read few or none are given
+    /// back to the system at once.
     ///
     /// # Errors
     /// [`ArtifactError::Damaged`] when they differ.
     pub fn check_weights(&self, weights: &MappedFile) -> Result<(), ArtifactError> {
         let entry = &self.manifest.weights_file;
         let checksum = checksum_in_pieces(weights, |piece| {
-            for table in self.manifest.weights.iter().filter(|weight| weight.is_table()) {
-                let start = piece.start.max(table.offset as usize);
-                let end = piece.end.min(table.offset.saturating_add(table.bytes) as usize);
+            for unread in self.manifest.weights.iter().map(WeightEntry::unread) {
+                let (start, end) = (piece.start.max(unread.start), piece.end.min(unread.end));
                 if start < end {
                     weights.release(start, end - start);
                 }

@@ -6,7 +6,7 @@ use crate::{
 };
 use artifact::{FileStream, WeightEntry};
 use ir::{DType, Layout};
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 use tensor::{
     Compact, Entry, WeightSource,
     layout::{Nz, Panels},
@@ -46,6 +46,7 @@ impl WeightTable {
             layout: packed.layout,
             offset,
             bytes,
+            gap: 0..0,
             quantization_error: None,
         });
         self.weights.push(packed.clone());
@@ -77,7 +78,7 @@ impl WeightTable {
             let at = out.align(align)?;
             assert_eq!(at, entry.offset, "weights are written at the offsets plans were given");
             let mut written = entry.offset;
-            write_one(packed, recipes, &mut reader, &mut |bytes| {
+            entry.gap = write_one(packed, recipes, &mut reader, &mut |bytes| {
                 out.write(bytes)?;
                 written += bytes.len() as u64;
                 progress(written);
@@ -109,13 +110,13 @@ impl Slice {
     }
 }
 
-/// Hands the bytes of a weight in its layout to `sink`, in order.
+/// Hands the bytes of a weight in its layout to `sink`, in order. Returns which of them say nothing.
 fn write_one(
     packed: &Packed,
     recipes: &Recipes,
     reader: &mut Reader<'_>,
     sink: &mut dyn FnMut(&[u8]) -> Result<(), CompileError>,
-) -> Result<(), CompileError> {
+) -> Result<Range<u64>, CompileError> {
     let matrix = recipes.get(packed.recipe);
     let (cols, dtype) = (matrix.cols, matrix.dtype);
     let slice = Slice::of(packed, matrix.rows);
@@ -129,9 +130,9 @@ fn write_one(
         }
     };
     let (mut dense, mut arranged) = (Vec::new(), Vec::new());
+    let mut compact = Compacting::new(Compact::stack(slice.count, slice.rows, cols));
     for index in 0..slice.count {
         let mut start = 0;
-        let mut compact = Compacting::new(slice.rows, cols);
         while start < slice.rows {
             let count = step.min(slice.rows - start);
             dense.clear();
@@ -154,19 +155,17 @@ fn write_one(
             }
             start += count;
         }
-        if packed.layout == Layout::Compact {
-            compact.end(sink)?;
-        }
     }
-    Ok(())
+    if packed.layout == Layout::Compact { compact.end(sink) } else { Ok(0..0) }
 }
 
 /// Row-major matrices `rows x cols`, one after the other, in another layout: what [`ir::Op::Relayout`]
 /// makes of their bytes.
 pub fn arrange(dense: &[u8], rows: u64, cols: u64, dtype: DType, layout: Layout) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut arranged = Vec::new();
-    for matrix in dense.chunks_exact((dtype.bytes_for(rows * cols) as usize).max(1)) {
+    let (mut out, mut arranged) = (Vec::new(), Vec::new());
+    let matrices = dense.chunks_exact((dtype.bytes_for(rows * cols) as usize).max(1));
+    let mut compact = Compacting::new(Compact::stack(matrices.len() as u64, rows, cols));
+    for matrix in matrices {
         arranged.clear();
         match layout {
             Layout::Nd => arranged.extend_from_slice(matrix),
@@ -174,18 +173,19 @@ pub fn arrange(dense: &[u8], rows: u64, cols: u64, dtype: DType, layout: Layout)
             Layout::Nz => pack_nz(matrix, rows, cols, dtype, &mut arranged),
             Layout::Compact => {
                 pack_panels(matrix, rows, cols, dtype, &mut arranged);
-                let mut compact = Compacting::new(rows, cols);
                 arranged = compact.panels(&arranged);
-                let whole = compact.end(&mut |bytes| {
-                    arranged.extend_from_slice(bytes);
-                    Ok::<(), std::convert::Infallible>(())
-                });
-                match whole {
-                    Ok(()) => {}
-                }
             }
         }
         out.extend_from_slice(&arranged);
+    }
+    if layout == Layout::Compact {
+        let end = compact.end(&mut |bytes| {
+            out.extend_from_slice(bytes);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        match end {
+            Ok(_) => {}
+        }
     }
     out
 }
@@ -199,8 +199,8 @@ struct Compacting {
 }
 
 impl Compacting {
-    fn new(rows: u64, cols: u64) -> Self {
-        Self { layout: Compact::new(rows, cols), end: 0, table: Vec::new() }
+    fn new(layout: Compact) -> Self {
+        Self { layout, end: 0, table: Vec::new() }
     }
 
     /// The next panels, coded.
@@ -216,9 +216,10 @@ impl Compacting {
         out
     }
 
-    /// What is behind the panels: the room that they do not take, in pieces, and the table.
-    fn end<E>(self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        let mut left = self.layout.table() - self.end;
+    /// What is behind the panels: the room that they do not take, in pieces, and the table. Returns where that room is.
+    fn end<E>(self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<Range<u64>, E> {
+        let gap = self.end..self.layout.table();
+        let mut left = gap.end - gap.start;
         let zeros = vec![0; left.min(CHUNK_BYTES) as usize];
         while left > 0 {
             let piece = left.min(CHUNK_BYTES);
@@ -227,7 +228,8 @@ impl Compacting {
         }
         let mut table: Vec<u8> = self.table.iter().flat_map(|e| e.to_le_bytes()).collect();
         table.resize((self.layout.bytes() - self.layout.table()) as usize, 0);
-        sink(&table)
+        sink(&table)?;
+        Ok(gap)
     }
 }
 

@@ -18,17 +18,15 @@ use crate::{
     step::Piece,
     throughput::Throughput,
 };
-use artifact::{Artifact, Manifest, Plan, WeightEntry};
+use artifact::{Artifact, Manifest, Plan};
 use hal::{Device, DeviceError, MemoryRequest};
 use std::{
-    ops::Range,
     sync::{
         Arc,
         atomic::Ordering::{Relaxed, Release, SeqCst},
     },
     time::{Duration, Instant},
 };
-use tensor::{Compact, MappedFile, layout::Layout};
 
 /// How an engine is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,9 +177,6 @@ impl<D: Device> Engine<D> {
         let mapped = Instant::now();
         let check_ms = if options.check_weights {
             artifact.check_weights(&weights)?;
-            for weight in &manifest.weights {
-                release_unread(weight, &weights);
-            }
             Some(ms_since(mapped))
         } else {
             None
@@ -487,22 +482,6 @@ impl<D: Device> Engine<D> {
 
 /// Counted as aborted; nobody reads the reason. Empty, so that it allocates nothing.
 pub(crate) const CLIENT_LEFT: Finish = Finish::Abort(String::new());
-
-/// Lets the system take back what a check read of a weight behind what is stored of it.
-fn release_unread(weight: &WeightEntry, weights: &MappedFile) {
-    let (offset, bytes) = (weight.offset as usize, weight.bytes as usize);
-    if let (Layout::Compact, &[.., rows, cols]) = (weight.layout, &weight.dims[..])
-        && (1..=weight.bytes).contains(&rows.saturating_mul(cols))
-    {
-        let compact = Compact::new(rows, cols);
-        let stored = weights.get(offset..offset.saturating_add(bytes)).unwrap_or_default();
-        let matrices = stored.chunks_exact(compact.bytes() as usize);
-        for (matrix, start) in matrices.zip((offset..).step_by(compact.bytes() as usize)) {
-            let Range { start: from, end } = compact.unused(matrix);
-            weights.release(start + from as usize, (end - from) as usize);
-        }
-    }
-}
 
 fn ms_since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3

@@ -1,7 +1,6 @@
 //! Weights of bf16 in 12 bits an element, without loss.
 
 use crate::{DType, layout::Panels};
-use std::ops::Range;
 
 /// [`Panels`] of bf16 whose exponents are kept in four bits.
 ///
@@ -19,10 +18,12 @@ use std::ops::Range;
 /// pair of bf16, and elements 2 and 3 are once the word is rotated by a byte. The nibbles of the third are those
 /// of elements 0, 2, 4, 6, 1, 3, 5, 7.
 ///
-/// Panels follow one another in units of [`Compact::UNIT`] bytes. Behind the room that they would take as
-/// [`Panels`] is a table with an [`Entry`] for each, which says where it begins.
+/// Panels follow one another in units of [`Compact::UNIT`] bytes, those of the matrices of a stack too. Behind the room
+/// that they would take as [`Panels`] is a table with an [`Entry`] for each, which says where it begins. What panels do
+/// not take of their room is thus one gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compact {
+    matrices: u64,
     rows: u64,
     cols: u64,
 }
@@ -46,11 +47,6 @@ impl Entry {
     pub const PLAIN: u32 = u32::MAX;
     /// Bytes of an entry.
     pub const BYTES: u64 = 16;
-
-    fn from_le_bytes(bytes: [u8; Self::BYTES as usize]) -> Self {
-        let word = |i: usize| u32::from_le_bytes(std::array::from_fn(|b| bytes[4 * i + b]));
-        Self { start: word(0), escapes: word(1), lowest: word(2), unused: word(3) }
-    }
 
     /// As it is stored.
     pub fn to_le_bytes(self) -> [u8; Self::BYTES as usize] {
@@ -77,12 +73,27 @@ impl Compact {
 
     /// The layout of a bf16 weight with `rows` outputs (`N`) and `cols` inputs (`K`).
     pub const fn new(rows: u64, cols: u64) -> Self {
-        Self { rows, cols }
+        Self::stack(1, rows, cols)
+    }
+
+    /// The layout of so many matrices with `rows` outputs each.
+    pub const fn stack(matrices: u64, rows: u64, cols: u64) -> Self {
+        Self { matrices, rows, cols }
+    }
+
+    /// Inputs of an output.
+    pub const fn cols(&self) -> u64 {
+        self.cols
+    }
+
+    /// How many panels a matrix has.
+    pub const fn panels(&self) -> u64 {
+        self.rows.div_ceil(Panels::WIDTH)
     }
 
     /// How many panels there are.
     pub const fn count(&self) -> u64 {
-        self.rows.div_ceil(Panels::WIDTH)
+        self.matrices.saturating_mul(self.panels())
     }
 
     /// Bytes of a panel as in [`Panels`].
@@ -97,14 +108,19 @@ impl Compact {
 
     /// Where the table is.
     pub const fn table(&self) -> u64 {
-        self.count().saturating_mul(self.plain_bytes())
+        self.bytes() - Self::whole_units(self.count().saturating_mul(Entry::BYTES))
     }
 
-    /// Bytes of the weight with its table.
+    /// Bytes of the weight with its table, as many for each matrix of a stack.
     pub const fn bytes(&self) -> u64 {
-        let entries = self.count().saturating_mul(Entry::BYTES);
-        self.table().saturating_add(entries).saturating_add(Self::UNIT - 1) / Self::UNIT
-            * Self::UNIT
+        let entries = Self::whole_units(self.panels().saturating_mul(Entry::BYTES));
+        let panels = self.panels().saturating_mul(self.plain_bytes());
+        self.matrices.saturating_mul(panels.saturating_add(entries))
+    }
+
+    /// `bytes` rounded up.
+    const fn whole_units(bytes: u64) -> u64 {
+        bytes.saturating_add(Self::UNIT - 1) / Self::UNIT * Self::UNIT
     }
 
     /// Bytes that are read of the weight where no panel stays plain, escapes not counted.
@@ -114,31 +130,7 @@ impl Compact {
         self.count() * (panel + Entry::BYTES)
     }
 
-    /// Bytes of a panel that is coded so, with its escapes.
-    fn panel_bytes(&self, entry: Entry) -> u64 {
-        match entry.escapes {
-            Entry::PLAIN => self.plain_bytes(),
-            escapes => {
-                let bytes = self.octet_bytes() + u64::from(escapes) * Self::ESCAPE_BYTES;
-                bytes.next_multiple_of(Self::UNIT)
-            }
-        }
-    }
-
-    /// The room of a weight that its panels leave before its table.
-    ///
-    /// # Panics
-    /// If `weight` has another length than [`Compact::bytes`].
-    pub fn unused(&self, weight: &[u8]) -> Range<u64> {
-        assert_eq!(weight.len() as u64, self.bytes());
-        let entries = weight[self.table() as usize..].as_chunks().0;
-        let last =
-            entries[..self.count() as usize].last().map(|bytes| Entry::from_le_bytes(*bytes));
-        let end = last.map_or(0, |e| u64::from(e.start) * Self::UNIT + self.panel_bytes(e));
-        end.min(self.table())..self.table()
-    }
-
-    /// Codes panel `index`, which is one of [`Panels`] of bf16, and says all but where it will be. Outputs
+    /// Codes panel `index` of all, which is one of [`Panels`] of bf16, and says all but where it will be. Outputs
     /// past the last have no bits in it.
     ///
     /// # Panics
@@ -150,7 +142,8 @@ impl Compact {
             return plain();
         }
         let width = Panels::WIDTH as usize;
-        let outputs = (self.rows - index * Panels::WIDTH).min(Panels::WIDTH) as usize;
+        let before = index % self.panels() * Panels::WIDTH;
+        let outputs = (self.rows - before).min(Panels::WIDTH) as usize;
         let element = |lane: usize, input: usize| {
             let at = ((input / 2) * width + lane) * 4 + input % 2 * 2;
             u16::from_le_bytes([panel[at], panel[at + 1]])
@@ -294,7 +287,7 @@ mod tests {
 
     /// Of the last panel's outputs one exists: the others are neither in its window nor escapes.
     #[test]
-    fn what_panels_do_not_take_lies_before_the_table() {
+    fn outputs_past_the_last_have_no_bits() {
         let (layout, one) = (Compact::new(65, 64), 0x3f80u16.to_le_bytes());
         let mut panel = vec![0; layout.plain_bytes() as usize];
         let first = panel.as_chunks_mut::<256>().0.iter_mut().flat_map(|pairs| &mut pairs[..4]);
@@ -302,16 +295,6 @@ mod tests {
         let (entry, coded) = layout.encode(1, &panel);
         assert_eq!((entry.escapes, coded.len() as u64), (0, layout.octet_bytes()));
         assert!(layout.encode(0, &panel).0.escapes > 0, "there all outputs exist");
-
-        let (start, escaped) = (layout.plain_bytes(), Entry { escapes: 9, ..entry });
-        for (entry, taken) in [(entry, layout.octet_bytes()), (escaped, layout.octet_bytes() + 128)]
-        {
-            let mut weight = vec![0; layout.bytes() as usize];
-            let entry = Entry { start: (start / Compact::UNIT) as u32, ..entry };
-            let at = layout.table() as usize + Entry::BYTES as usize;
-            weight[at..][..16].copy_from_slice(&entry.to_le_bytes());
-            assert_eq!(layout.unused(&weight), start + taken..layout.table());
-        }
     }
 
     #[test]
@@ -320,5 +303,8 @@ mod tests {
         assert_eq!((layout.count(), layout.plain_bytes()), (3, 896 * 128));
         assert_eq!((layout.octet_bytes(), layout.table()), (896 * 96, 3 * 896 * 128));
         assert_eq!(layout.bytes(), 3 * 896 * 128 + 64);
+        let stack = Compact::stack(5, 130, 896);
+        assert_eq!((stack.count(), stack.bytes()), (15, 5 * layout.bytes()));
+        assert_eq!(stack.table(), stack.bytes() - 256, "entries of 15 panels in whole units");
     }
 }

@@ -28,6 +28,9 @@ impl MappedFile {
     pub fn keep_small_pages(&self, offset: usize, len: usize) {
         let offset = offset.min(self.len());
         let len = len.min(self.len() - offset);
+        if len == 0 {
+            return;
+        }
         #[cfg(target_os = "linux")]
         let _ = self.0.advise_range(memmap2::Advice::NoHugePage, offset, len);
         #[cfg(not(target_os = "linux"))]

@@ -192,7 +192,7 @@ impl<L: Table, W: Element, O: Element> Kernel for Embed<L, W, O> {
                 let width = Panels::WIDTH as usize;
                 if L::LAYOUT == Layout::Compact {
                     let table = self.table.row(0).cast_const().cast();
-                    let table = CompactWeight::new(table, self.vocab.div_ceil(width), self.n);
+                    let table = CompactWeight::matrix(table, self.vocab.div_ceil(width), self.n);
                     let panel = table.panel(id / width);
                     for i in (0..self.n).step_by(LANES) {
                         let part = table.part(&panel, id % width, i);

@@ -177,7 +177,7 @@ impl Tiled {
         // SAFETY: panels, rows and steps stay inside what was bound; scratch is large enough.
         unsafe {
             let weights: *const u8 = self.product.weight.row(0).cast();
-            let packed = CompactWeight::new(weights.cast(), self.product.panels, self.product.k);
+            let packed = CompactWeight::matrix(weights.cast(), self.product.panels, self.product.k);
             let unpacked = worker.private.add(self.unpacked_at());
             let last_step: *mut u8 = worker.private;
             last_step.write_bytes(0, STEP_BYTES);

@@ -76,8 +76,8 @@ impl<M: Method> Kernel for Product<M> {
             return Err(format!("`x groups` is {each}, expected one for each row or group"));
         }
         let panels = n.div_ceil(WIDTH);
-        let weights = Weights { n, k, words };
-        let len = M::Store::len(experts, weights)?;
+        let weights = Weights { experts, n, k, words };
+        let len = M::Store::len(weights)?;
         // What `scratch` will ask for.
         product(&[inputs.max(outputs), k.next_multiple_of(8) + 2 * WIDTH, 8])?;
 

@@ -11,6 +11,7 @@ const MOST_ROWS: usize = 6;
 /// Weights of several experts.
 #[derive(Clone, Copy)]
 pub(crate) struct Weights {
+    pub(super) experts: usize,
     pub(super) n: usize,
     pub(super) k: usize,
     /// Words of a panel for each output.
@@ -21,8 +22,8 @@ pub(crate) struct Weights {
 pub(crate) trait Store: Send + Sync + 'static {
     type Panel: Stored;
 
-    /// Words of `experts` weights.
-    fn len(experts: usize, weights: Weights) -> Result<usize, String>;
+    /// Words of all.
+    fn len(weights: Weights) -> Result<usize, String>;
 
     /// A panel of an expert; `first` is the first word of all weights.
     ///
@@ -75,7 +76,7 @@ pub(crate) struct AsIs;
 impl Store for AsIs {
     type Panel = *const u32;
 
-    fn len(experts: usize, Weights { n, words, .. }: Weights) -> Result<usize, String> {
+    fn len(Weights { experts, n, words, .. }: Weights) -> Result<usize, String> {
         product(&[experts, n.div_ceil(WIDTH), words, WIDTH])
     }
 
@@ -122,30 +123,30 @@ pub(crate) struct InCompact;
 impl Store for InCompact {
     type Panel = CompactPanel;
 
-    fn len(experts: usize, Weights { n, k, words }: Weights) -> Result<usize, String> {
-        product(&[experts, n.div_ceil(WIDTH), words, WIDTH, size_of::<u32>()])?;
-        let bytes = tensor::Compact::new(n as u64, k as u64).bytes() as usize;
-        product(&[experts, bytes / size_of::<u32>()])
+    fn len(weights: Weights) -> Result<usize, String> {
+        let Weights { experts, n, words, .. } = weights;
+        product(&[experts, n.div_ceil(WIDTH), words, 2 * WIDTH, size_of::<u32>()])?;
+        Ok(layout(weights).bytes() as usize / size_of::<u32>())
     }
 
     #[inline(always)]
     unsafe fn panel(first: *const u32, weights: Weights, at: (usize, usize)) -> CompactPanel {
         // SAFETY: as the caller's.
-        unsafe { of_expert(first, weights, at.0).panel(at.1) }
+        unsafe {
+            let weight = CompactWeight::new(first, layout(weights));
+            weight.panel(weight.index(at))
+        }
     }
 
     #[inline(always)]
     fn ask<S: Simd>(first: *const u32, weights: Weights, at: (usize, usize)) {
-        of_expert(first, weights, at.0).ask::<S>(at.1);
+        let weight = CompactWeight::new(first, layout(weights));
+        weight.ask::<S>(weight.index(at));
     }
 }
 
-/// The weight of an expert.
-#[inline(always)]
-fn of_expert(first: *const u32, weights: Weights, expert: usize) -> CompactWeight {
-    let Weights { n, k, .. } = weights;
-    let bytes = tensor::Compact::new(n as u64, k as u64).bytes() as usize;
-    CompactWeight::new(first.wrapping_byte_add(expert * bytes), n.div_ceil(WIDTH), k)
+fn layout(Weights { experts, n, k, .. }: Weights) -> tensor::Compact {
+    tensor::Compact::stack(experts as u64, n as u64, k as u64)
 }
 
 impl Stored for CompactPanel {

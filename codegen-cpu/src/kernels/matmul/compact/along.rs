@@ -42,7 +42,7 @@ impl Compact {
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {
             let weight = product.weight.row(0).cast_const().cast();
-            let weight = CompactWeight::new(weight, product.panels, product.k);
+            let weight = CompactWeight::matrix(weight, product.panels, product.k);
             let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
             let pairs = worker.private.add(product.scratch::<S>().private);
             let (mut block, mut other): (*mut u32, *mut u32) =

@@ -109,7 +109,7 @@ impl Compact {
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {
             let weight = product.weight.row(0).cast_const().cast();
-            let weight = CompactWeight::new(weight, product.panels, product.k);
+            let weight = CompactWeight::matrix(weight, product.panels, product.k);
             let wide: *mut f32 = worker.private.cast();
             let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
             let pairs: *mut u32 = worker.private.add(product.scratch::<S>().private).cast();

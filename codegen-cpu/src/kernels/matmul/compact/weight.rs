@@ -16,7 +16,6 @@ const ESCAPE_LINES: usize = 4;
 pub(crate) struct CompactWeight {
     base: *const u32,
     table: *const Entry,
-    k: usize,
     layout: tensor::Compact,
 }
 
@@ -98,12 +97,23 @@ impl Panel {
 }
 
 impl CompactWeight {
-    /// The weight at `base` with so many panels of `k` inputs.
+    /// The matrix at `base` with so many panels of `k` inputs.
     #[inline(always)]
-    pub(crate) fn new(base: *const u32, panels: usize, k: usize) -> Self {
-        let layout = tensor::Compact::new((panels * WIDTH) as u64, k as u64);
+    pub(crate) fn matrix(base: *const u32, panels: usize, k: usize) -> Self {
+        Self::new(base, tensor::Compact::new((panels * WIDTH) as u64, k as u64))
+    }
+
+    /// The weight at `base`.
+    #[inline(always)]
+    pub(crate) fn new(base: *const u32, layout: tensor::Compact) -> Self {
         let table = base.cast::<u8>().wrapping_add(layout.table() as usize).cast();
-        Self { base, table, k, layout }
+        Self { base, table, layout }
+    }
+
+    /// Which of all panels is panel `panel` of a matrix.
+    #[inline(always)]
+    pub(crate) fn index(&self, (matrix, panel): (usize, usize)) -> usize {
+        matrix * self.layout.panels() as usize + panel
     }
 
     /// A panel. Whatever the table says, it stays inside the weight.
@@ -166,7 +176,7 @@ impl CompactWeight {
     #[inline(always)]
     pub(crate) unsafe fn part(&self, panel: &Panel, lane: usize, first: usize) -> [bf16; LANES] {
         let mut out = [bf16::ZERO; LANES];
-        let count = LANES.min(self.k - first);
+        let count = LANES.min(self.layout.cols() as usize - first);
         for (input, out) in (first..).zip(&mut out[..count]) {
             // SAFETY: the input is inside the panel.
             let bits = unsafe {
@@ -250,15 +260,15 @@ mod tests {
 
     #[test]
     fn panels_stay_inside_the_weight_whatever_the_table_says() {
-        for (n, k) in [(64, 1), (128, 2), (64, 4), (64, 9), (130, 200), (1, 8)] {
-            let layout = tensor::Compact::new(n, k);
+        let shapes = [(64, 1), (128, 2), (64, 4), (64, 9), (130, 200), (1, 8)];
+        for ((n, k), matrices) in shapes.into_iter().flat_map(|shape| [(shape, 1), (shape, 3)]) {
+            let layout = tensor::Compact::stack(matrices, n, k);
             let bytes = layout.bytes() as usize;
             for word in [0, 1, 5000, u32::MAX - 1, u32::MAX] {
                 let weight = vec![word; bytes / 4];
-                let panels = (n as usize).div_ceil(WIDTH);
                 let weight = weight.as_ptr_range();
-                let compact = CompactWeight::new(weight.start, panels, k as usize);
-                for panel in 0..panels {
+                let compact = CompactWeight::new(weight.start, layout);
+                for panel in 0..layout.count() as usize {
                     // SAFETY: the weight has its length.
                     let Panel { octets, plain, escapes, .. } = unsafe { compact.panel(panel) };
                     let length = if plain { layout.plain_bytes() } else { layout.octet_bytes() };
