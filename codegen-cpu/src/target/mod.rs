@@ -26,7 +26,7 @@ const GATE_UP_BLOCK: u64 = 32;
 pub struct CpuTarget;
 
 /// Decoding more rows than this costs more for unpacking compact weights than they save in reading.
-const COMPACT_ROWS: u32 = 12;
+const COMPACT_ROWS: u32 = 16;
 
 /// Which weights of bf16 are compact: those of experts, each of which meets few rows of a decode step, always.
 fn compact() -> Vec<LayoutRule> {
