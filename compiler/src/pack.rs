@@ -469,6 +469,43 @@ mod tests {
         }
     }
 
+    /// The panels of all slices follow one another, and what they leave of their room is one gap.
+    #[test]
+    fn compact_slices_leave_one_gap() {
+        let text = |name: &str, layout: &str| {
+            format!(
+                "func @{name}() {{
+  weight %a : fp8[600,64]
+  weight %bb : fp8[600,64]
+  %s = stack %a, %bb : fp8[2,600,64]
+  %x = cast %s {{to = bf16}} : bf16[2,600,64]
+  %p = relayout %x {{layout = {layout}}} : bf16[2,600,64] {layout}
+  return %p
+}}
+"
+            )
+        };
+        let (entry, bytes) = written(&text("compact", "compact"));
+        let (plain, panels) = written(&text("plain", "panels"));
+        let layout = Compact::stack(2, 600, 64);
+        assert_eq!((entry.bytes, bytes.len() as u64), (layout.bytes(), layout.bytes()));
+        assert_eq!(plain.gap, 0..0);
+        let mut expected = Vec::new();
+        for (index, panel) in (0..).zip(panels.chunks_exact(layout.plain_bytes() as usize)) {
+            let (entry, coded) = layout.encode(index, panel);
+            let start = expected.len() as u32 / Compact::UNIT as u32;
+            let at = layout.table() as usize + index as usize * Entry::BYTES as usize;
+            assert_eq!(bytes[at..at + 16], Entry { start, ..entry }.to_le_bytes(), "{index}");
+            assert!(entry.escapes > 0 && entry.escapes != Entry::PLAIN, "{index}");
+            expected.extend(coded);
+        }
+        let (stored, rest) = bytes.split_at(expected.len());
+        assert!(stored == expected && expected.len() < panels.len());
+        assert_eq!(entry.gap, expected.len() as u64..layout.table());
+        let gap = layout.table() as usize - expected.len();
+        assert!(rest[..gap].iter().all(|&byte| byte == 0));
+    }
+
     /// Codes of 4 bits become bytes with the same numbers.
     #[test]
     fn widened_codes_keep_their_numbers() {

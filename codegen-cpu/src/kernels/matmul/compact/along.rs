@@ -118,8 +118,7 @@ pub(super) struct Meeting<P: Product> {
     pub(super) fresh: bool,
     /// Octets to unpack, no more than there are among the groups.
     pub(super) unpack: Unpack,
-    /// The part of them, in quarters, that is unpacked here: as many vectors, in the order in which they lie, with each
-    /// octet that is met.
+    /// The vectors of each that are unpacked here.
     pub(super) vectors: Range<usize>,
 }
 
