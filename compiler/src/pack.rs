@@ -208,7 +208,7 @@ impl Compacting {
         let mut out = Vec::with_capacity(panels.len());
         for panel in panels.chunks_exact(self.layout.plain_bytes() as usize) {
             let (entry, coded) = self.layout.encode(self.table.len() as u64, panel);
-            let start = u32::try_from(self.end / Compact::UNIT).expect("a matrix is below 256 GiB");
+            let start = u32::try_from(self.end / Compact::UNIT).expect("a weight is below 256 GiB");
             self.table.push(Entry { start, ..entry });
             self.end += coded.len() as u64;
             out.extend(coded);

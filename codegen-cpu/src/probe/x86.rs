@@ -5,6 +5,9 @@ use crate::InstructionSet;
 use std::arch::{asm, x86_64::*};
 use std::hint::black_box;
 
+/// How far ahead of its use memory is asked for.
+const AHEAD_BYTES: usize = 4096;
+
 /// Reads all of `part`.
 pub(super) fn sum(part: &[u64]) -> u64 {
     if is_x86_feature_detected!("avx512f") {
@@ -28,8 +31,6 @@ fn ask(chunk: &[u64]) {
         }
     }
 }
-
-const AHEAD_BYTES: usize = 4096;
 
 /// A probe and the operations of one of its rounds.
 pub(super) fn kernel(peak: Peak) -> Option<(Probe, f64)> {

@@ -13,6 +13,9 @@ use crate::kernels::worker::Worker;
 use std::ops::Range;
 
 const LINE_BYTES: usize = 64;
+/// Pairs of a block that a few tiles meet: it, the one unpacked meanwhile, what that is unpacked from and the inputs fit
+/// the nearest cache together.
+const BLOCK_PAIRS: usize = NEAR_WORDS / 2;
 /// How far ahead of its unpacking a panel is asked for.
 const AHEAD_BYTES: usize = 16 * OCTET_WORDS * size_of::<u32>();
 
@@ -32,7 +35,7 @@ impl Compact {
         let product = &self.0;
         let (groups, tiles) = (product.k.div_ceil(2), product.rows.div_ceil(S::MAX_ROWS));
         let block_groups = match tiles {
-            0..=8 => NEAR_WORDS / 2,
+            0..=8 => BLOCK_PAIRS,
             _ => block_words::<S>(groups, tiles),
         };
         let share = worker.share(product.panels);

@@ -32,11 +32,11 @@ const PAIRS_BYTES: usize = FAR_WORDS * WIDTH * size_of::<u32>();
 /// Pairs of an octet, its words for each output and the cache lines of them.
 pub(crate) const OCTET_PAIRS: usize = tensor::Compact::OCTET as usize / 2;
 const OCTET_WORDS: usize = tensor::Compact::OCTET_WORDS as usize * WIDTH;
+const PAIR_LINES: usize = tensor::Compact::OCTET_WORDS as usize * 4 / OCTET_PAIRS;
 /// Vectors of a panel, and words of an octet of each.
 const VECTORS: usize = WIDTH / LANES;
 const VECTOR_WORDS: usize = OCTET_WORDS / VECTORS;
 const _: () = assert!(LANES == tensor::Compact::OUTPUTS as usize);
-const PAIR_LINES: usize = tensor::Compact::OCTET_WORDS as usize * 4 / OCTET_PAIRS;
 /// Cache lines of a plain pair of all outputs of a panel.
 const GROUP_LINES: usize = WIDTH * size_of::<u32>() / 64;
 
