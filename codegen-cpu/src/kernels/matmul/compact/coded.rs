@@ -8,7 +8,7 @@ use crate::kernels::product::Inner;
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 
 /// How many octets ahead of its use a panel is asked for.
-const AHEAD: usize = 6;
+const AHEAD: usize = 9;
 
 /// A panel and the rows of the one tile that meets it, which unpacks it in registers.
 pub(crate) struct Coded<'a, P: Inner> {
@@ -73,9 +73,7 @@ impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R
             let (mut next, mut next_at) = (0, first_pair(escapes, 0));
             for pair in (0..pairs).step_by(OCTET_PAIRS) {
                 let left = pairs - pair;
-                if vector == 0 {
-                    self.ask::<S>(octets, left);
-                }
+                let ahead = self.ahead(octets, left);
                 let octet = if left >= OCTET_PAIRS && pair != next_at {
                     Octet::Coded(octets, lowest)
                 } else {
@@ -86,7 +84,7 @@ impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R
                     }
                     Octet::Pairs(block.as_ptr(), left.min(OCTET_PAIRS))
                 };
-                octet.multiply::<S, P, R, V>(vector, x, &mut acc);
+                octet.multiply::<S, P, R, V>(vector, x, ahead, &mut acc);
                 octets = octets.wrapping_add(OCTET_WORDS);
                 for x in &mut x {
                     *x = x.wrapping_add(2 * OCTET_PAIRS);
@@ -102,21 +100,26 @@ impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R
 }
 
 impl<P: Inner, const R: usize, const V: usize> CodedTile<'_, P, R, V> {
-    /// Asks for the octet that is [`AHEAD`] after the one at `octets`, where `left` pairs of the panel begin, or for what
-    /// is read then.
+    /// The octet that is [`AHEAD`] after the one at `octets`, where `left` pairs of the panel begin, or what is read then.
     #[inline(always)]
-    fn ask<S: Simd>(&self, octets: *const u32, left: usize) {
+    fn ahead(&self, octets: *const u32, left: usize) -> *const u32 {
         let after = self.0.after;
         let left = left.div_ceil(OCTET_PAIRS);
-        let ahead = if left > AHEAD || after.is_null() {
+        if left > AHEAD || after.is_null() {
             octets.wrapping_add(AHEAD * OCTET_WORDS)
         } else {
             after.wrapping_add((AHEAD - left) * OCTET_WORDS)
-        };
-        for line in (0..OCTET_WORDS).step_by(LANES) {
-            // SAFETY: a prefetch may name any address.
-            unsafe { S::prefetch_far(ahead.wrapping_add(line).cast()) };
         }
+    }
+}
+
+/// Asks for the words of a vector of an octet.
+#[inline(always)]
+unsafe fn ask<S: Simd>(octet: *const u32, vector: usize) {
+    let words = octet.wrapping_add(vector * VECTOR_WORDS);
+    for line in (0..VECTOR_WORDS).step_by(LANES) {
+        // SAFETY: a prefetch may name any address.
+        unsafe { S::prefetch(words.wrapping_add(line).cast()) };
     }
 }
 
@@ -130,7 +133,8 @@ enum Octet {
 }
 
 impl Octet {
-    /// Adds the products of `V` vectors of outputs from `vector` on.
+    /// Adds the products of `V` vectors of outputs from `vector` on, and asks for as many of the octet `ahead`: a few lines at
+    /// a time, since requests that come faster than memory answers may be dropped.
     ///
     /// # Safety
     /// As [`Coded::multiply`].
@@ -139,6 +143,7 @@ impl Octet {
         self,
         vector: usize,
         x: [*const P::X; R],
+        ahead: *const u32,
         sums: &mut [[[P::Sum<S>; 1]; R]; V],
     ) {
         // SAFETY: as the caller's.
@@ -147,7 +152,10 @@ impl Octet {
                 // No loops, which compilers may leave such, with sums in memory.
                 Octet::Coded(words, lowest) => {
                     let words = words.add(vector * VECTOR_WORDS);
-                    let pairs = |v| octet_pairs::<S>(words.add(v * VECTOR_WORDS), lowest);
+                    let pairs = |v| {
+                        ask::<S>(ahead, vector + v);
+                        octet_pairs::<S>(words.add(v * VECTOR_WORDS), lowest)
+                    };
                     steps::<S, P, R>(pairs(0), x, &mut sums[0]);
                     if V > 1 {
                         steps::<S, P, R>(pairs(1), x, &mut sums[1]);
@@ -158,6 +166,7 @@ impl Octet {
                     }
                 }
                 Octet::Pairs(pairs, count) => {
+                    (0..V).for_each(|v| ask::<S>(ahead, vector + v));
                     for i in 0..count {
                         let x = x.map(|x| x.wrapping_add(2 * i));
                         for (v, sums) in sums.iter_mut().enumerate() {

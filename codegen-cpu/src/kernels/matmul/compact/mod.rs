@@ -20,7 +20,7 @@ use super::{
 use crate::kernels::bind::{Binder, Kernel};
 use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::{LANES, Simd};
-use crate::kernels::worker::{Scratch, Worker};
+use crate::kernels::worker::{Scratch, Worker, share};
 use half::bf16;
 use octets::Unpack;
 use weight::{Panel, patch};
@@ -54,6 +54,17 @@ impl Kernel for Compact {
     fn scratch<S: Simd>(&self) -> Scratch {
         let scratch = self.0.scratch::<S>();
         Scratch { private: scratch.private + 2 * PAIRS_BYTES, ..scratch }
+    }
+
+    fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
+        let product = &self.0;
+        let first = share(product.panels, index, count).start.min(product.panels - 1);
+        // SAFETY: the weight was bound, and the panel exists.
+        let panel = unsafe {
+            let weight = product.weight.row(0).cast_const().cast();
+            CompactWeight::matrix(weight, product.panels, product.k).panel(first)
+        };
+        Some(panel.octets.cast())
     }
 
     #[inline(always)]
