@@ -1,4 +1,4 @@
-//! Matrix products and attention at the shapes of Qwen2.5-0.5B, as shares of what the machine can
+//! Matrix products at the shapes of Qwen2.5-0.5B and attention at these and Qwen3-0.6B's, as shares of what the machine can
 //! do: `cargo bench -p precast-benches --bench kernels [-- WEIGHTS] [-- INSTRUCTION_SET] [-- THREADS]`
 //! with weights in bf16, or in i8 or i4 (groups of 128) with inputs in i8; `attention` alone with that word.
 
@@ -85,20 +85,24 @@ fn main() -> anyhow::Result<()> {
     }
 
     println!(
-        "\n{:<16}{:>12}{:>9}{:>9}{:>12}{:>9}",
+        "\n{:<26}{:>12}{:>9}{:>9}{:>12}{:>9}",
         "attention", "us", "GB/s", "share", "GFLOP/s", "share"
     );
-    for (what, kv, sequences, rows) in [
-        ("decode 1", DType::BF16, 1, 1),
-        ("decode 24", DType::BF16, 24, 1),
-        ("prefill 512", DType::BF16, 1, 512),
-        ("decode 24, i8", DType::I8, 24, 1),
-        ("prefill 512, i8", DType::I8, 1, 512),
-    ] {
-        let (seconds, bytes, flops) = attention(&mut device, kv, sequences, rows)?;
+    for (heads, (what, kv, sequences, rows)) in [QWEN2_5, QWEN3].into_iter().flat_map(|heads| {
+        [
+            ("decode 1", DType::BF16, 1, 1),
+            ("decode 24", DType::BF16, 24, 1),
+            ("prefill 512", DType::BF16, 1, 512),
+            ("decode 24, i8", DType::I8, 24, 1),
+            ("prefill 512, i8", DType::I8, 1, 512),
+        ]
+        .map(|work| (heads, work))
+    }) {
+        let (seconds, bytes, flops) = attention(&mut device, &heads, kv, sequences, rows)?;
         let (read, done) = (bytes / seconds / 1e9, flops / seconds / 1e9);
+        let what = format!("{what}, {} heads", heads.q);
         println!(
-            "{what:<16}{:>12.1}{read:>9.1}{:>8.0}%{done:>12.1}{:>8.0}%",
+            "{what:<26}{:>12.1}{read:>9.1}{:>8.0}%{done:>12.1}{:>8.0}%",
             seconds * 1e6,
             100.0 * read / bandwidth,
             100.0 * done / peak,
@@ -173,9 +177,17 @@ fn matmul(
     Ok((seconds, (bytes + if coded { scale_bytes } else { 0 }) as f64, flops))
 }
 
-const HEADS: u64 = 14;
-const KV_HEADS: u64 = 2;
-const HEAD: u64 = 64;
+/// Heads of attention.
+#[derive(Clone, Copy)]
+struct Heads {
+    q: u64,
+    kv: u64,
+    /// Elements of each.
+    d: u64,
+}
+
+const QWEN2_5: Heads = Heads { q: 14, kv: 2, d: 64 };
+const QWEN3: Heads = Heads { q: 16, kv: 8, d: 128 };
 const CONTEXT: u64 = 512;
 const BLOCK_TOKENS: u64 = 16;
 const BLOCKS: u64 = CONTEXT / BLOCK_TOKENS;
@@ -186,11 +198,12 @@ const ATTENTION_STATE_BYTES: u64 = 1 << 30;
 /// `sequences` contexts, with keys and values in bf16 or in codes of 8 bits.
 fn attention(
     device: &mut CpuDevice,
+    heads: &Heads,
     kv: DType,
     sequences: u64,
     rows: u64,
 ) -> anyhow::Result<(f64, f64, f64)> {
-    let (t, n) = (sequences * rows, HEADS * HEAD);
+    let (t, n) = (sequences * rows, heads.q * heads.d);
     let table: Vec<u8> = (0..sequences * BLOCKS).flat_map(|b| (b as i32).to_le_bytes()).collect();
     let contexts = || (0..t).map(|r| CONTEXT - rows + r % rows + 1);
     let positions: Vec<u8> = contexts().flat_map(|c| (c as i32 - 1).to_le_bytes()).collect();
@@ -200,12 +213,12 @@ fn attention(
     let out = arena(32 << 20, 2 * t * n);
     device.write(table_at, &table);
     device.write(positions_at, &positions);
-    let mut scalars = ints(&[t, sequences, BLOCKS, HEADS, KV_HEADS, HEAD, BLOCK_TOKENS]);
-    scalars.push(Scalar::Float(0.125));
+    let mut scalars = ints(&[t, sequences, BLOCKS, heads.q, heads.kv, heads.d, BLOCK_TOKENS]);
+    scalars.push(Scalar::Float(1.0 / (heads.d as f32).sqrt()));
     scalars.extend(ints(&[n, n]));
 
-    let head_bytes = if kv == DType::I8 { HEAD + ir::SCALE_BYTES } else { 2 * HEAD };
-    let bytes = sequences * 2 * CONTEXT * KV_HEADS * head_bytes;
+    let head_bytes = if kv == DType::I8 { heads.d + ir::SCALE_BYTES } else { 2 * heads.d };
+    let bytes = sequences * 2 * CONTEXT * heads.kv * head_bytes;
     let flops = (4 * n * contexts().sum::<u64>()) as f64;
     let calls = (ATTENTION_STATE_BYTES / bytes).min((PASS_FLOPS / flops).ceil() as u64).max(1);
     device.begin_capture()?;

@@ -4,34 +4,39 @@ use super::tile::LINE_BYTES;
 use crate::kernels::simd::Simd;
 use std::cell::Cell;
 
+/// Cache lines that follow one another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) from: *const u8,
+    pub(super) lines: usize,
+}
+
+impl Run {
+    /// None.
+    pub(super) const NONE: Self = Self { from: std::ptr::null(), lines: 0 };
+}
+
 /// Runs of memory to ask for, a few cache lines at a time and one after the other: a processor drops what is asked
 /// for while it waits for too much, and its own prefetching brings that only where lines come in their order.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
-    /// The first and past-the-last run that is not begun, and the cache lines of each.
-    runs: *const *const u8,
-    end: *const *const u8,
-    lines: usize,
+    /// The first and past-the-last run that is not begun.
+    runs: *const Run,
+    end: *const Run,
     /// What is left of the one that is.
-    from: *const u8,
-    left: usize,
+    left: Run,
 }
 
 impl Ahead {
     /// Nothing.
-    pub(super) const NONE: Self = Self {
-        runs: std::ptr::null(),
-        end: std::ptr::null(),
-        lines: 0,
-        from: std::ptr::null(),
-        left: 0,
-    };
+    pub(super) const NONE: Self =
+        Self { runs: std::ptr::null(), end: std::ptr::null(), left: Run::NONE };
 
-    /// All of `runs`, which stay where they are, each of `bytes`.
+    /// All of `runs`, which stay where they are.
     #[inline(always)]
-    pub(super) fn new(runs: &[*const u8], bytes: usize) -> Self {
-        let (range, lines) = (runs.as_ptr_range(), bytes.div_ceil(LINE_BYTES));
-        Self { runs: range.start, end: range.end, lines, ..Self::NONE }
+    pub(super) fn new(runs: &[Run]) -> Self {
+        let range = runs.as_ptr_range();
+        Self { runs: range.start, end: range.end, left: Run::NONE }
     }
 
     /// Where the next `count` lines begin, of which the last may lie behind the end of a run.
@@ -40,20 +45,51 @@ impl Ahead {
     /// The runs are where they were.
     #[inline(always)]
     unsafe fn next(&mut self, count: usize) -> Option<*const u8> {
-        if self.left == 0 {
+        if self.left.lines == 0 {
             if self.runs == self.end {
                 return None;
             }
             // SAFETY: the caller's promise.
             unsafe {
-                (self.from, self.left) = (*self.runs, self.lines);
+                self.left = *self.runs;
                 self.runs = self.runs.add(1);
             }
         }
-        let from = self.from;
-        self.from = from.wrapping_add(count * LINE_BYTES);
-        self.left = self.left.saturating_sub(count);
+        let from = self.left.from;
+        self.left.from = from.wrapping_add(count * LINE_BYTES);
+        self.left.lines = self.left.lines.saturating_sub(count);
         Some(from)
+    }
+}
+
+/// How fast to ask for memory while scores become weights.
+#[derive(Clone, Copy)]
+pub(super) struct Pace<'a> {
+    pub(super) ahead: Option<&'a Cell<Ahead>>,
+    /// Cache lines for each vector of each pass.
+    pub(super) lines: usize,
+}
+
+/// What a tile takes of an [`Ahead`] that several share, if there is one.
+pub(super) struct Taken<'a> {
+    from: Option<&'a Cell<Ahead>>,
+    ahead: Option<Ahead>,
+}
+
+impl<'a> Taken<'a> {
+    #[inline(always)]
+    pub(super) fn new(from: Option<&'a Cell<Ahead>>) -> Self {
+        Self { from, ahead: from.map(Cell::get) }
+    }
+
+    /// As [`Ahead::next`], if there is something to ask for.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn next(&mut self, count: usize) -> Option<*const u8> {
+        // SAFETY: the caller's promise.
+        self.ahead.as_mut().and_then(|ahead| unsafe { ahead.next(count) })
     }
 
     /// Asks for the next `count` lines.
@@ -71,29 +107,32 @@ impl Ahead {
             }
         }
     }
-}
 
-/// What a tile takes of an [`Ahead`] that several share, if there is one.
-pub(super) struct Taken<'a> {
-    from: Option<&'a Cell<Ahead>>,
-    ahead: Option<Ahead>,
-}
-
-impl<'a> Taken<'a> {
-    #[inline(always)]
-    pub(super) fn new(from: Option<&'a Cell<Ahead>>) -> Self {
-        Self { from, ahead: from.map(Cell::get) }
-    }
-
-    /// As [`Ahead::ask`].
+    /// As [`Taken::ask`], into the nearest cache: of codes, which are half as many bytes, 3 to 8% faster.
     ///
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub(super) unsafe fn ask<S: Simd>(&mut self, count: usize) {
-        if let Some(ahead) = &mut self.ahead {
+    pub(super) unsafe fn ask_near<S: Simd>(&mut self, count: usize) {
+        // SAFETY: the caller's promise; what is asked for may be anywhere.
+        unsafe {
+            if let Some(from) = self.next(count) {
+                for i in 0..count {
+                    S::prefetch(from.wrapping_add(i * LINE_BYTES));
+                }
+            }
+        }
+    }
+
+    /// Asks for as many lines as step `step` of a loop takes, `N`, but at least four at once.
+    ///
+    /// # Safety
+    /// As [`Taken::ask`].
+    #[inline(always)]
+    pub(super) unsafe fn ask_in_fours<S: Simd, const N: usize>(&mut self, step: usize) {
+        if N > 1 || step.is_multiple_of(4) {
             // SAFETY: the caller's promise.
-            unsafe { ahead.ask::<S>(count) }
+            unsafe { self.ask::<S>(const { if N > 1 { N } else { 4 } }) }
         }
     }
 
@@ -112,23 +151,30 @@ mod tests {
 
     #[test]
     fn runs_are_gone_through_line_by_line() {
-        let runs = [10_000, 50_000, 20_000].map(std::ptr::without_provenance);
+        let runs = [(10_000, 5), (50_000, 5), (20_000, 3)];
+        let runs = runs.map(|(at, lines)| Run { from: std::ptr::without_provenance(at), lines });
         let lines = |count: usize| {
-            let mut ahead = Ahead::new(&runs, 4 * LINE_BYTES + 1);
+            let mut ahead = Ahead::new(&runs);
             // SAFETY: the runs are still there.
             let next = || unsafe { ahead.next(count) }.map(|from| from.addr());
             std::iter::from_fn(next).collect::<Vec<_>>()
         };
-        let expected = |steps: &[usize]| {
-            let of = |run: &*const u8| {
-                let from = run.addr();
-                steps.iter().map(move |line| from + line * LINE_BYTES).collect::<Vec<_>>()
+        let at = |steps: &[(usize, &[usize])]| {
+            let of = |&(from, lines): &(usize, &[usize])| {
+                lines.iter().map(move |line| from + line * LINE_BYTES).collect::<Vec<_>>()
             };
-            runs.iter().flat_map(of).collect::<Vec<_>>()
+            steps.iter().flat_map(of).collect::<Vec<_>>()
         };
-        assert_eq!(lines(1), expected(&[0, 1, 2, 3, 4]));
-        assert_eq!(lines(2), expected(&[0, 2, 4]), "one line more than there is");
-        assert_eq!(lines(4), expected(&[0, 4]));
+        let all: &[usize] = &[0, 1, 2, 3, 4];
+        assert_eq!(lines(1), at(&[(10_000, all), (50_000, all), (20_000, &all[..3])]));
+        let two: &[usize] = &[0, 2, 4];
+        assert_eq!(
+            lines(2),
+            at(&[(10_000, two), (50_000, two), (20_000, &two[..2])]),
+            "one line more than there is"
+        );
+        let four: &[usize] = &[0, 4];
+        assert_eq!(lines(4), at(&[(10_000, four), (50_000, four), (20_000, &four[..1])]));
         // SAFETY: there are no runs.
         assert!(unsafe { { Ahead::NONE }.next(1) }.is_none());
     }

@@ -2,7 +2,7 @@
 
 use super::ahead::Taken;
 use super::numbers::{Codes, Sum, words};
-use super::tile::{CHUNK_TOKENS, Scores, Values};
+use super::tile::{CHUNK_TOKENS, Scores, Values, run};
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::simd::{LANES, Simd, Vectorised};
@@ -29,7 +29,13 @@ pub(super) unsafe fn scores<S: Simd>(scores: &Scores<'_, i8>, queries: usize) {
 #[inline(always)]
 pub(super) unsafe fn accumulate<S: Simd>(values: &Values<'_, i8>, queries: usize) {
     // SAFETY: as the caller's.
-    by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe { columns::<S, Q>(values) })
+    by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe {
+        if values.turns.any() {
+            S::enter(Heads::<Q>(values))
+        } else {
+            columns::<S, Q, false>(values)
+        }
+    })
 }
 
 struct ScoreTile<'a, const Q: usize>(&'a Scores<'a, i8>);
@@ -42,6 +48,23 @@ impl<const Q: usize> Vectorised for ScoreTile<'_, Q> {
         let (scores, mut block) = (self.0, 0);
         // SAFETY: as for `scores`; there are so many blocks.
         unsafe {
+            if scores.turns.any() {
+                for (b, keys) in scores.blocks.iter().enumerate() {
+                    for head in 0..scores.turns.heads {
+                        let keys = [keys.wrapping_add(head * scores.turns.step)];
+                        let scores = scores.of(head, Q, b, &keys);
+                        let mut largest = [S::splat(0.0); Q];
+                        for (q, largest) in largest.iter_mut().enumerate() {
+                            *largest = S::load(scores.largest.add(q * LANES));
+                        }
+                        some_blocks::<S, Q, 1>(&scores, 0, &mut largest);
+                        for (q, largest) in largest.into_iter().enumerate() {
+                            S::store(scores.largest.add(q * LANES), largest);
+                        }
+                    }
+                }
+                return;
+            }
             let mut largest = [S::splat(f32::NEG_INFINITY); Q];
             // Enough sums at once to hide the latency of the instruction, as registers allow.
             if const { S::WIDE && Q < 4 } {
@@ -82,18 +105,30 @@ unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
         let keys: [*const u32; B] = std::array::from_fn(|b| blocks[block + b].cast());
         let mut ahead = Taken::new(ahead);
         let q: [*const u8; Q] = std::array::from_fn(|i| q.add(i * stride).cast());
-        let mut sums = [[Sum::<S>::zero(); B]; Q];
-        for g in 0..groups {
-            ahead.ask::<S>(B);
-            let codes = keys.map(|k| Codes::<S>::new(S::load_bits(k.add(g * LANES))));
-            for (row, &q) in sums.iter_mut().zip(&q) {
-                let planes = words(q, stride, g);
-                for (sum, codes) in row.iter_mut().zip(codes) {
-                    codes.add_products(sum, planes);
+        let (mut sums, mut others) = ([[Sum::<S>::zero(); B]; Q], [[Sum::<S>::zero(); B]; Q]);
+        let mut g = 0;
+        if const { S::BYTE_DOT && B == 1 && Q < 4 } {
+            // One block has too few sums to hide the latency of the instruction.
+            while g + 4 <= groups {
+                ahead.ask_near::<S>(4);
+                add_group(keys, q, stride, g, &mut sums);
+                add_group(keys, q, stride, g + 1, &mut others);
+                add_group(keys, q, stride, g + 2, &mut sums);
+                add_group(keys, q, stride, g + 3, &mut others);
+                g += 4;
+            }
+            for (row, others) in sums.iter_mut().zip(others) {
+                for (sum, other) in row.iter_mut().zip(others) {
+                    *sum = sum.plus(other);
                 }
             }
         }
-        ahead.ask::<S>(B);
+        while g < groups {
+            ahead.ask_near::<S>(B);
+            add_group(keys, q, stride, g, &mut sums);
+            g += 1;
+        }
+        ahead.ask_near::<S>(B);
         ahead.put_back();
         let scales = keys.map(|k| S::load(k.add(groups * LANES).cast()));
         for (i, row) in sums.into_iter().enumerate() {
@@ -108,61 +143,131 @@ unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
     }
 }
 
+/// Adds the products of the group `g` of codes of each block with those of each query.
+///
+/// # Safety
+/// As for [`scores`].
+#[inline(always)]
+unsafe fn add_group<S: Simd, const Q: usize, const B: usize>(
+    keys: [*const u32; B],
+    q: [*const u8; Q],
+    stride: usize,
+    g: usize,
+    sums: &mut [[Sum<S>; B]; Q],
+) {
+    // SAFETY: as the caller's.
+    unsafe {
+        let codes = keys.map(|k| Codes::<S>::new(S::load_bits(k.add(g * LANES))));
+        for (row, q) in sums.iter_mut().zip(q) {
+            let planes = words(q, stride, g);
+            for (sum, codes) in row.iter_mut().zip(codes) {
+                codes.add_products(sum, planes);
+            }
+        }
+    }
+}
+
+/// Several heads of `Q` queries each.
+struct Heads<'a, const Q: usize>(&'a Values<'a, i8>);
+
+impl<const Q: usize> Vectorised for Heads<'_, Q> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: as for `accumulate`.
+        unsafe {
+            for b in self.0.blocks_of_tokens() {
+                for head in 0..self.0.turns.heads {
+                    let offset = head * self.0.turns.step;
+                    let blocks = self.0.blocks.map(|values| values.wrapping_add(offset));
+                    columns::<S, Q, true>(&self.0.of(head, Q, b, &blocks));
+                }
+            }
+        }
+    }
+}
+
+/// Inside what was compiled for the instruction set where there are `TURNS`.
+///
 /// # Safety
 /// As for [`accumulate`].
 #[inline(always)]
-unsafe fn columns<S: Simd, const Q: usize>(values: &Values<'_, i8>) {
+unsafe fn columns<S: Simd, const Q: usize, const TURNS: bool>(values: &Values<'_, i8>) {
     let mut i = 0;
     // SAFETY: as the caller's.
     unsafe {
         // As many vectors as there are registers for.
         while S::WIDE && Q < 4 && i + 4 * LANES <= values.d {
-            S::enter(ValueTile::<Q, 4>(values, i));
+            run::<S, TURNS, _>(ValueTile::<Q, 4, TURNS>(values, i));
             i += 4 * LANES;
         }
         while S::WIDE && i + 2 * LANES <= values.d {
-            S::enter(ValueTile::<Q, 2>(values, i));
+            run::<S, TURNS, _>(ValueTile::<Q, 2, TURNS>(values, i));
             i += 2 * LANES;
         }
         while i < values.d {
-            S::enter(ValueTile::<Q, 1>(values, i));
+            run::<S, TURNS, _>(ValueTile::<Q, 1, TURNS>(values, i));
             i += LANES;
         }
     }
 }
 
 /// `Q` queries by `V` vectors from an element of the values on.
-struct ValueTile<'a, const Q: usize, const V: usize>(&'a Values<'a, i8>, usize);
+struct ValueTile<'a, const Q: usize, const V: usize, const TURNS: bool>(&'a Values<'a, i8>, usize);
 
-impl<const Q: usize, const V: usize> Vectorised for ValueTile<'_, Q, V> {
+impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile<'_, Q, V, TURNS> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let ValueTile(values, first) = self;
-        let &Values { blocks, ahead, tokens, d, rounded, factors, sums, stride, .. } = values;
+        let &Values {
+            blocks, ahead, tokens, all, d, rounded, factors, whole, sums, stride, ..
+        } = values;
         let left = if V == 1 { d - first } else { LANES };
         // SAFETY: as for `accumulate`; only the last vector may be short.
         unsafe {
             let (mut acc, mut ahead) = ([[Sum::<S>::zero(); V]; Q], Taken::new(ahead));
-            for group in tokens.0 / GROUP..tokens.1 / GROUP {
-                let inside = (group % BLOCK_GROUPS * d + first) * GROUP;
-                let block = group / BLOCK_GROUPS;
-                ahead.ask::<S>(V + usize::from(inside == 0));
-                let at: *const f32 = blocks.get_unchecked(block).add(inside).cast();
-                let codes: [Codes<S>; V] = std::array::from_fn(|v| {
-                    let words = f32::load_part::<S>(at.add(v * LANES), left);
-                    Codes::new(S::to_bits(words))
-                });
+            let at = |q: usize, v: usize| whole.add(2 * (q * stride + first + v * LANES));
+            if tokens.0 > all.0 {
                 for (q, row) in acc.iter_mut().enumerate() {
-                    let numbers = rounded.add(q * CHUNK_TOKENS).cast();
-                    let planes = words(numbers, CHUNK_TOKENS, group);
-                    for (sum, codes) in row.iter_mut().zip(codes) {
-                        codes.add_products(sum, planes);
+                    for (v, sum) in row.iter_mut().enumerate() {
+                        *sum = Sum::load(at(q, v));
                     }
                 }
             }
+            for block in tokens.0 / BLOCK_TOKENS..tokens.1 / BLOCK_TOKENS {
+                let codes = blocks.get_unchecked(block).add(first * GROUP);
+                for group in 0..BLOCK_GROUPS {
+                    // Some are asked for while scores become weights.
+                    ahead.ask_near::<S>(const { if TURNS && V == 4 { 3 } else { V } });
+                    let at: *const f32 = codes.add(group * d * GROUP).cast();
+                    let codes: [Codes<S>; V] = std::array::from_fn(|v| {
+                        let words = f32::load_part::<S>(at.add(v * LANES), left);
+                        Codes::new(S::to_bits(words))
+                    });
+                    for (q, row) in acc.iter_mut().enumerate() {
+                        let numbers = rounded.add(q * CHUNK_TOKENS).cast();
+                        let planes = words(numbers, CHUNK_TOKENS, block * BLOCK_GROUPS + group);
+                        for (sum, codes) in row.iter_mut().zip(codes) {
+                            codes.add_products(sum, planes);
+                        }
+                    }
+                }
+                if first == 0 && !TURNS {
+                    ahead.ask_near::<S>(1);
+                }
+            }
             ahead.put_back();
+            if tokens.1 < all.1 {
+                for (q, row) in acc.into_iter().enumerate() {
+                    for (v, sum) in row.into_iter().enumerate() {
+                        sum.store(at(q, v));
+                    }
+                }
+                return;
+            }
             for (q, row) in acc.into_iter().enumerate() {
                 let factors = *factors.add(q);
                 for (v, sum) in row.into_iter().enumerate() {

@@ -4,11 +4,13 @@
 //! multiply with codes: bytes above and below `2^7` for the dot product of bytes, else pairs of 16 bits of
 //! every other element. Either way all products of a row are summed exactly.
 
+use super::ahead::{Pace, Taken};
 use super::tile::CHUNK_TOKENS;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::quantize::magnitude;
 use crate::kernels::simd::{LANES, ROUND, Simd};
+use std::ops::Range;
 
 /// The largest number: its upper byte is at most 127.
 const LARGEST: f32 = 127.0 * 128.0;
@@ -72,24 +74,27 @@ pub(super) unsafe fn query<S: Simd>(
     }
 }
 
-/// Makes numbers of a query's weights of the tokens `tokens` of a chunk, times the scales of the values, of
-/// which each block from the chunk's block `first` on has its own; of what else these blocks hold, zeros. The
-/// weights are lost.
+/// Multiplies a query's weights of the tokens `tokens` of a chunk with the scales of the values, of which each
+/// block from the chunk's block `first` on has its own; what else these blocks hold become zeros. The largest lane
+/// of what is written to `most` is the largest of them, or all of it NaN where one is not finite.
 ///
 /// # Safety
-/// As [`Simd`]; weights are valid for a chunk, `to` for two planes of [`CHUNK_TOKENS`] bytes.
+/// As [`Simd`]; weights are valid for a chunk, `most` for a vector.
 #[inline(always)]
-pub(super) unsafe fn weights<S: Simd>(
+pub(super) unsafe fn scale<S: Simd>(
     weights: *mut f32,
     value_scales: &[*const f32],
     first: usize,
     tokens: (usize, usize),
-    to: *mut u8,
-) -> Factors {
+    most: *mut f32,
+    pace: Pace<'_>,
+) {
     // SAFETY: as the caller's.
     unsafe {
-        let (mut most, mut strange) = (S::splat(0.0), S::splat_bits(0));
+        let (mut largest, mut strange) = (S::splat(0.0), S::splat_bits(0));
+        let mut ahead = Taken::new(pace.ahead);
         for (b, &scales) in value_scales.iter().enumerate() {
+            ahead.ask_near::<S>(pace.lines);
             let begin = (first + b) * BLOCK_TOKENS;
             let at = weights.add(begin);
             let seen = |token: usize| tokens.0 <= token && token < tokens.1;
@@ -102,22 +107,58 @@ pub(super) unsafe fn weights<S: Simd>(
                 weight = S::load(lanes.as_ptr());
             }
             S::store(at, weight);
-            most = S::max(most, weight);
+            largest = S::max(largest, weight);
             // Zero, or NaN where the weight is not finite.
             strange = S::or_bits(strange, S::to_bits(S::sub(weight, weight)));
         }
+        ahead.put_back();
         let strange = S::from_bits(S::and_bits(strange, S::splat_bits(1f32.to_bits())));
-        if S::any_above(strange, 0.0) {
-            return Factors { scale: f32::NAN, offset: 0 };
-        }
-        let (by, back) = scales(S::largest(most));
+        S::store(most, if S::any_above(strange, 0.0) { S::splat(f32::NAN) } else { largest });
+    }
+}
+
+/// What the weights for which [`scale`] wrote `most` are to be multiplied with, which takes its place, and the scale of
+/// their factors.
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+pub(super) unsafe fn weight_factors<S: Simd>(most: *mut f32) -> Factors {
+    // SAFETY: as the caller's.
+    unsafe {
+        let (by, back) = match (*most).is_nan() {
+            true => (0.0, f32::NAN),
+            false => scales(S::largest(S::load(most))),
+        };
+        *most = by;
+        Factors { scale: back, offset: 0 }
+    }
+}
+
+/// Makes numbers of the weights of blocks `blocks` of a chunk, times `by`; returns the offset of their factors.
+///
+/// # Safety
+/// As [`Simd`]; weights are valid for a chunk, `to` for two planes of [`CHUNK_TOKENS`] bytes.
+#[inline(always)]
+pub(super) unsafe fn weights<S: Simd>(
+    weights: *const f32,
+    blocks: Range<usize>,
+    by: f32,
+    to: *mut u8,
+    pace: Pace<'_>,
+) -> i32 {
+    // SAFETY: as the caller's.
+    unsafe {
         let mut total = S::splat_bits(0);
-        for b in 0..value_scales.len() {
-            let at = (first + b) * BLOCK_TOKENS;
+        let mut ahead = Taken::new(pace.ahead);
+        for b in blocks {
+            ahead.ask_near::<S>(pace.lines);
+            let at = b * BLOCK_TOKENS;
             let weight = S::mul(S::load(weights.add(at)), S::splat(by));
             total = S::add_bits(total, store::<S>(weight, to.add(at), CHUNK_TOKENS));
         }
-        Factors::new::<S>(back, total)
+        ahead.put_back();
+        Factors::new::<S>(0.0, total).offset
     }
 }
 
@@ -203,6 +244,36 @@ impl<S: Simd> Sum<S> {
     pub(super) unsafe fn zero() -> Self {
         // SAFETY: as the caller's.
         unsafe { Self([S::splat_bits(0); 2]) }
+    }
+
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    pub(super) unsafe fn plus(self, other: Self) -> Self {
+        let (Self([a, b]), Self([c, d])) = (self, other);
+        // SAFETY: as the caller's.
+        unsafe { Self([S::add_bits(a, c), S::add_bits(b, d)]) }
+    }
+
+    /// As [`Sum::store`] put it there.
+    ///
+    /// # Safety
+    /// As [`Simd`]; `from` is valid for two vectors.
+    #[inline(always)]
+    pub(super) unsafe fn load(from: *const u32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self([S::load_bits(from), S::load_bits(from.add(LANES))]) }
+    }
+
+    /// # Safety
+    /// As [`Simd`]; `to` is valid for two vectors.
+    #[inline(always)]
+    pub(super) unsafe fn store(self, to: *mut u32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            S::store_bits(to, self.0[0]);
+            S::store_bits(to.add(LANES), self.0[1]);
+        }
     }
 
     /// The sum, without what codes are kept above their number.

@@ -1,5 +1,6 @@
 //! One step of the running softmax: scores of a chunk become weights.
 
+use super::ahead::{Pace, Taken};
 use super::tile::{CHUNK_TOKENS, KvElement, pairs};
 use crate::kernels::exp::{exp, exp2_short};
 use crate::kernels::simd::{LANES, Simd};
@@ -8,7 +9,7 @@ use std::{f32::consts::LOG2_E, ops::Range};
 
 /// The softmax of some queries. Every query has the bits that it has alone.
 #[derive(Clone, Copy)]
-pub(super) struct Softmax {
+pub(super) struct Softmax<'a> {
     /// Scores, [`CHUNK_TOKENS`] for each query, which become weights.
     pub(super) scores: *mut f32,
     /// The weights as bf16 where [`pairs`] are multiplied; for others it is not written.
@@ -26,9 +27,10 @@ pub(super) struct Softmax {
     /// Weighted values so far, `stride` for each query, whole vectors.
     pub(super) sums: *mut f32,
     pub(super) stride: usize,
+    pub(super) pace: Pace<'a>,
 }
 
-impl Softmax {
+impl Softmax<'_> {
     /// Takes the chunk's scores of the queries of some rows, `group` a row, of which each sees the
     /// tokens that `parts` has for it, perhaps none, of those that have scores, `all`.
     ///
@@ -147,7 +149,12 @@ impl Softmax {
             let scores = self.scores.add(query * CHUNK_TOKENS);
             let rounded = self.rounded.add(query * CHUNK_TOKENS);
             let (mut total, mut at) = (S::load(totals), part.0);
+            let mut ahead = Taken::new(self.pace.ahead);
             while at + 2 * LANES <= part.1 {
+                match T::CODES {
+                    true => ahead.ask_near::<S>(2 * self.pace.lines),
+                    false => ahead.ask::<S>(2 * self.pace.lines),
+                }
                 let first = self.weight::<S, T>(scores.add(at), less);
                 let second = self.weight::<S, T>(scores.add(at + LANES), less);
                 if pairs {
@@ -164,6 +171,7 @@ impl Softmax {
                 total = S::add(total, last);
             }
             S::store(totals, total);
+            ahead.put_back();
         }
     }
 

@@ -1,0 +1,505 @@
+//! A work item of attention: a few rows of a sequence with some KV heads, chunk by chunk of their context.
+
+use super::ahead::{Ahead, Pace, Run};
+use super::numbers::{self, Factors};
+use super::soften::Softmax;
+use super::tile::{
+    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, LINE_BYTES, MOST_QUERIES, Scores, Turns, Values,
+    most_queries, pairs,
+};
+use super::{Attention, ITEM_TILES};
+use crate::kernels::element::Element;
+use crate::kernels::kv::BLOCK_TOKENS;
+use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::worker::Worker;
+use half::bf16;
+use std::cell::Cell;
+use std::ops::Range;
+
+/// So many bytes of keys and values stay in a near cache from one item of a sequence to the next.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Cache lines of the next chunk that are asked for with each vector of scores or weights.
+const PACE_LINES: usize = 2;
+
+/// Consecutive rows of a sequence with consecutive KV heads.
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    pub(super) sequence: usize,
+    pub(super) row: usize,
+    pub(super) rows: usize,
+    pub(super) head: usize,
+    pub(super) heads: usize,
+}
+
+/// Working memory. What is kept from chunk to chunk has a place for each query of an item, those of a KV head
+/// after those of the one before.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Queries, `stride` floats apart.
+    q: *mut f32,
+    q_factors: *mut Factors,
+    /// Weighted values so far, `stride` apart.
+    sums: *mut f32,
+    /// A vector for each query, whose lanes add up to its weights so far.
+    totals: *mut f32,
+    maxima: *mut f32,
+    /// Of one chunk.
+    scores: *mut f32,
+    rounded: *mut bf16,
+    largest: *mut f32,
+    factors: *mut Factors,
+    /// Sums of products of codes, `2 * stride` apart.
+    whole: *mut u32,
+}
+
+impl Room {
+    /// Floats that it takes for `queries` queries; sums of codes if there are any.
+    const fn floats(queries: usize, stride: usize, codes: bool) -> usize {
+        let factors = 2 * size_of::<Factors>() / size_of::<f32>();
+        let whole = if codes { 2 * stride } else { 0 };
+        let chunk = CHUNK_TOKENS + CHUNK_TOKENS / 2;
+        queries * (2 * stride + whole + chunk + 2 * LANES + factors + 1)
+    }
+
+    /// # Safety
+    /// `at` is valid for as many floats as [`Room::floats`] says.
+    #[inline(always)]
+    unsafe fn new(at: *mut f32, queries: usize, stride: usize, codes: bool) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sums = at.add(queries * stride);
+            let scores = sums.add(queries * stride);
+            let rounded: *mut bf16 = scores.add(queries * CHUNK_TOKENS).cast();
+            let whole: *mut u32 = rounded.add(queries * CHUNK_TOKENS).cast();
+            let totals: *mut f32 = whole.add(if codes { queries * 2 * stride } else { 0 }).cast();
+            let largest = totals.add(queries * LANES);
+            let factors: *mut Factors = largest.add(queries * LANES).cast();
+            let q_factors = factors.add(queries);
+            let maxima = q_factors.add(queries).cast();
+            Self {
+                q: at,
+                q_factors,
+                sums,
+                totals,
+                maxima,
+                scores,
+                rounded,
+                largest,
+                factors,
+                whole,
+            }
+        }
+    }
+
+    /// That of the queries from `query` on.
+    ///
+    /// # Safety
+    /// There are so many queries.
+    #[inline(always)]
+    fn from(self, query: usize, stride: usize) -> Self {
+        Self {
+            q: self.q.wrapping_add(query * stride),
+            q_factors: self.q_factors.wrapping_add(query),
+            sums: self.sums.wrapping_add(query * stride),
+            totals: self.totals.wrapping_add(query * LANES),
+            maxima: self.maxima.wrapping_add(query),
+            scores: self.scores.wrapping_add(query * CHUNK_TOKENS),
+            rounded: self.rounded.wrapping_add(query * CHUNK_TOKENS),
+            largest: self.largest.wrapping_add(query * LANES),
+            factors: self.factors.wrapping_add(query),
+            whole: self.whole.wrapping_add(query * 2 * stride),
+        }
+    }
+}
+
+/// Keys and values of the blocks of a chunk for one head.
+#[derive(Clone, Copy)]
+struct Chunk<T> {
+    /// First and past-the-last block that hold tokens.
+    first: usize,
+    end: usize,
+    keys: [*const T; CHUNK_BLOCKS],
+    values: [*const T; CHUNK_BLOCKS],
+}
+
+impl<T> Chunk<T> {
+    /// Writes its runs of `lines` cache lines in the order in which they lie in each block; returns how many.
+    #[inline(always)]
+    fn list(&self, lines: usize, to: &mut [Run]) -> usize {
+        let blocks = self.first..self.end;
+        let count = 2 * blocks.len();
+        for (b, to) in blocks.zip(to.chunks_exact_mut(2)) {
+            let [keys, values] = [self.keys[b].cast(), self.values[b].cast()];
+            to.copy_from_slice(&[Run { from: keys, lines }, Run { from: values, lines }]);
+        }
+        count
+    }
+}
+
+impl<T: KvElement, O: Element> Attention<T, O> {
+    /// Floats of working memory that an item of `heads` KV heads takes.
+    pub(super) fn item_floats<S: Simd>(&self, heads: usize) -> usize {
+        let queries = heads * self.tile_rows::<S>() * self.group;
+        Room::floats(queries, self.stride(), T::CODES)
+    }
+
+    /// Elements between queries in working memory.
+    #[inline(always)]
+    fn stride(&self) -> usize {
+        self.kv.d.next_multiple_of(LANES)
+    }
+
+    /// The first chunk of which rows of an item see tokens: its first token.
+    ///
+    /// # Safety
+    /// The item's rows were bound.
+    #[inline(always)]
+    unsafe fn begin(&self, item: Item) -> usize {
+        // SAFETY: as the caller's.
+        let first = |row| unsafe { self.span(row) }.start;
+        let earliest = (item.row..item.row + item.rows).map(first).min().unwrap_or(0);
+        earliest / CHUNK_TOKENS * CHUNK_TOKENS
+    }
+
+    /// Tokens of the chunk at token `start` that `row` sees, counted from there.
+    ///
+    /// # Safety
+    /// `row` was bound.
+    #[inline(always)]
+    unsafe fn part(&self, row: usize, start: usize) -> (usize, usize) {
+        // SAFETY: as the caller's.
+        let span = unsafe { self.span(row) };
+        let inside = |token: usize| token.saturating_sub(start).min(CHUNK_TOKENS);
+        (inside(span.start), inside(span.end))
+    }
+
+    /// Where the keys and values of an item's first head lie that its rows see of the chunk at token `start`.
+    ///
+    /// # Safety
+    /// Sequence, rows and heads were bound; the table has the chunk if any row sees of it.
+    #[inline(always)]
+    unsafe fn chunk(&self, item: Item, start: usize) -> Chunk<T> {
+        // SAFETY: entries of the table are limited to the blocks that were bound.
+        unsafe {
+            let Item { sequence, row, rows, head, .. } = item;
+            let (table, state) = (self.table.row(sequence), self.state.row(0).cast_const());
+            let (mut first, mut end) = (CHUNK_BLOCKS, 0);
+            let parts = (row..row + rows).map(|r| self.part(r, start));
+            for (from, to) in parts.filter(|(from, to)| from < to) {
+                first = first.min(from / BLOCK_TOKENS);
+                end = end.max(to.div_ceil(BLOCK_TOKENS));
+            }
+            let first = first.min(end);
+            let mut chunk =
+                Chunk { first, end, keys: [state; CHUNK_BLOCKS], values: [state; CHUNK_BLOCKS] };
+            for b in first..end {
+                let entry = *table.add(start / BLOCK_TOKENS + b);
+                let block = usize::try_from(entry).unwrap_or(usize::MAX).min(self.blocks - 1);
+                chunk.keys[b] = state.add(self.kv.keys(block, head));
+                chunk.values[b] = state.add(self.kv.values(block, head));
+            }
+            chunk
+        }
+    }
+
+    /// Cache lines of the keys, or the values, of an item's heads in a block.
+    #[inline(always)]
+    fn lines(&self, item: Item) -> usize {
+        (item.heads * self.kv.tile_len() * size_of::<T>()).div_ceil(LINE_BYTES)
+    }
+
+    /// Asks for those of the queries `some` that an item has, head by head and row by row.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`](super::Kernel::run); the item's rows and heads were bound.
+    #[inline(always)]
+    unsafe fn ask<S: Simd>(&self, item: Item, some: Range<usize>) {
+        let (bytes, group) = (self.kv.d * size_of::<f32>(), item.rows * self.group);
+        for i in some.start..some.end.min(item.heads * group) {
+            let (head, i) = (item.head + i / group, i % group);
+            let (r, h) = (item.row + i / self.group, head * self.group + i % self.group);
+            // SAFETY: the caller's promise; what is asked for may be anywhere.
+            unsafe {
+                let q: *const u8 = self.q.row(r).add(h * self.kv.d).cast();
+                for at in (0..bytes).step_by(LINE_BYTES) {
+                    S::prefetch_far(q.add(at));
+                }
+            }
+        }
+    }
+
+    /// Computes an item; asks for the beginning of what this thread does `after` it.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`](super::Kernel::run); sequences, rows and heads were bound.
+    #[inline(always)]
+    pub(super) unsafe fn item<S: Simd>(
+        &self,
+        worker: &Worker<'_>,
+        item: Item,
+        after: Option<Item>,
+    ) {
+        let Item { sequence, row, rows, head, heads } = item;
+        let (stride, queries) = (self.stride(), rows * self.group);
+        // SAFETY: scratch memory is as large as `scratch` says.
+        unsafe {
+            let room = Room::new(worker.private.cast(), heads * queries, stride, T::CODES);
+            let of_head = |k: usize| room.from(k * queries, stride);
+            for k in 0..heads {
+                self.enter::<S>(row, head + k, queries, of_head(k));
+            }
+
+            let longest = (row..row + rows).map(|r| self.span(r).end).max().unwrap_or(0);
+            let begin = self.begin(item);
+            let mut next = self.chunk(item, begin);
+            // The first item of a sequence reads them from memory.
+            let bytes = (longest - begin.min(longest)) / BLOCK_TOKENS * self.kv.block_len();
+            let asks = row == sequence * self.rows || bytes * size_of::<T>() > KEPT_BYTES;
+            let (mut runs, mut asked_after) = ([Run::NONE; 4 * CHUNK_BLOCKS], false);
+            let ahead = Cell::new(Ahead::NONE);
+            for start in (begin..longest).step_by(CHUNK_TOKENS) {
+                let chunk = next;
+                next = self.chunk(item, start + CHUNK_TOKENS);
+                if chunk.first == chunk.end {
+                    continue;
+                }
+                // A chunk ahead of what is computed; a short one leaves time for the one after it.
+                if asks && !asked_after {
+                    let mut count = next.list(self.lines(item), &mut runs);
+                    if next.end - next.first < chunk.end - chunk.first
+                        && let Some(after) = after
+                    {
+                        asked_after = true;
+                        let chunk = self.chunk(after, self.begin(after));
+                        count += chunk.list(self.lines(after), &mut runs[count..]);
+                    }
+                    ahead.set(Ahead::new(&runs[..count]));
+                }
+                let mut parts = [(0, 0); ITEM_TILES * MOST_QUERIES];
+                let parts = &mut parts[..rows];
+                for (part, row) in parts.iter_mut().zip(row..) {
+                    *part = self.part(row, start);
+                }
+                let after = after.filter(|_| start == begin);
+                self.meet::<S>(&chunk, heads, parts, asks.then_some(&ahead), after, room);
+            }
+            for k in 0..heads {
+                self.leave::<S>(row, head + k, queries, of_head(k));
+            }
+        }
+    }
+
+    /// Puts the `queries` queries from row `row` on that share a KV head into working memory, and begins their
+    /// sums.
+    ///
+    /// # Safety
+    /// As for [`Attention::item`]; `room` is theirs.
+    #[inline(always)]
+    unsafe fn enter<S: Simd>(&self, row: usize, head: usize, queries: usize, room: Room) {
+        let (d, stride, pairs) = (self.kv.d, self.stride(), const { pairs::<S, T>() });
+        // SAFETY: as the caller's.
+        unsafe {
+            for i in 0..queries {
+                let (r, h) = (row + i / self.group, head * self.group + i % self.group);
+                let (from, to) = (self.q.row(r).add(h * d), room.q.add(i * stride));
+                if T::CODES {
+                    *room.q_factors.add(i) =
+                        numbers::query::<S>(from, d, self.scale, to.cast(), stride);
+                }
+                for j in (0..d).step_by(LANES) {
+                    let x = f32::load_part::<S>(from.add(j), d - j);
+                    if pairs {
+                        S::store_bf16(to.cast::<bf16>().add(j), x);
+                    } else if !T::CODES {
+                        S::store(to.add(j), S::mul(x, S::splat(self.scale)));
+                    }
+                    S::store(room.sums.add(i * stride + j), S::splat(0.0));
+                }
+                let (most, weight) = self.sinks.softmax(h);
+                *room.maxima.add(i) = most;
+                S::store(room.totals.add(i * LANES), S::splat(0.0));
+                *room.totals.add(i * LANES) = weight;
+            }
+        }
+    }
+
+    /// Takes a chunk of an item's KV heads, of whose tokens each row sees its part, into the sums of their queries;
+    /// asks for the queries of what comes `after`.
+    ///
+    /// # Safety
+    /// As for [`Attention::item`]; `room` is the item's.
+    #[inline(always)]
+    unsafe fn meet<S: Simd>(
+        &self,
+        chunk: &Chunk<T>,
+        heads: usize,
+        parts: &[(usize, usize)],
+        ahead: Option<&Cell<Ahead>>,
+        after: Option<Item>,
+        room: Room,
+    ) {
+        let &Chunk { first: block, end, ref keys, ref values } = chunk;
+        let (d, stride, queries) = (self.kv.d, self.stride(), parts.len() * self.group);
+        let pairs = const { pairs::<S, T>() };
+        let turns = Turns { heads, step: self.kv.tile_len() };
+        let pace = Pace { ahead: ahead.filter(|_| heads > 1), lines: PACE_LINES };
+        let ahead = |first: usize| ahead.filter(|_| first == 0);
+        let all = (block * BLOCK_TOKENS, end * BLOCK_TOKENS);
+        // SAFETY: as the caller's.
+        unsafe {
+            if heads > 1 {
+                for i in 0..heads * queries {
+                    S::store(room.largest.add(i * LANES), S::splat(f32::NEG_INFINITY));
+                }
+            }
+            for (first, tile) in tiles::<S>(queries) {
+                if let Some(after) = after {
+                    self.ask::<S>(after, first..first + tile * heads);
+                }
+                let scores = Scores {
+                    blocks: &keys[block..end],
+                    ahead: ahead(first),
+                    q: room.q.add(first * stride),
+                    factors: room.q_factors.add(first).cast_const(),
+                    stride,
+                    groups: d / self.kv.group,
+                    scores: room.scores.add(first * CHUNK_TOKENS + block * BLOCK_TOKENS),
+                    largest: room.largest.add(first * LANES),
+                    turns,
+                };
+                T::scores::<S>(&scores, tile);
+            }
+
+            for k in 0..heads {
+                let Room { scores, rounded, largest, maxima, totals, sums, .. } =
+                    room.from(k * queries, stride);
+                let floats = !pairs || !d.is_multiple_of(2 * LANES);
+                let scale = if pairs { self.scale } else { 1.0 };
+                let softmax = Softmax {
+                    scores,
+                    rounded,
+                    floats,
+                    scale,
+                    largest,
+                    maxima,
+                    totals,
+                    sums,
+                    stride,
+                    pace,
+                };
+                if T::CODES {
+                    let scales = k * self.kv.tile_len() + self.kv.scales();
+                    for values in &values[block..end] {
+                        S::prefetch(values.wrapping_add(scales).cast());
+                    }
+                }
+                softmax.chunk::<S, T>(self.group, parts, all);
+            }
+            if T::CODES {
+                for i in 0..heads * queries {
+                    let (k, row) = (i / queries, i % queries / self.group);
+                    let offset = k * self.kv.tile_len() + self.kv.scales();
+                    let scales: [*const f32; CHUNK_BLOCKS] =
+                        values.map(|block| block.wrapping_add(offset).cast());
+                    let weights = room.scores.add(i * CHUNK_TOKENS);
+                    let most = room.largest.add(i * LANES);
+                    numbers::scale::<S>(
+                        weights,
+                        &scales[block..end],
+                        block,
+                        parts[row],
+                        most,
+                        pace,
+                    );
+                }
+                for i in 0..heads * queries {
+                    *room.factors.add(i) =
+                        numbers::weight_factors::<S>(room.largest.add(i * LANES));
+                }
+                for i in 0..heads * queries {
+                    let (weights, by) =
+                        (room.scores.add(i * CHUNK_TOKENS), *room.largest.add(i * LANES));
+                    let to = room.rounded.add(i * CHUNK_TOKENS).cast();
+                    (*room.factors.add(i)).offset =
+                        numbers::weights::<S>(weights, block..end, by, to, pace);
+                }
+            }
+
+            let accumulate = |queries: (usize, usize), tokens: (usize, usize)| {
+                if tokens.0 >= tokens.1 {
+                    return;
+                }
+                for (first, tile) in tiles::<S>(queries.1) {
+                    let first = queries.0 + first;
+                    let values = Values {
+                        blocks: values,
+                        ahead: ahead(first),
+                        tokens,
+                        all,
+                        d,
+                        weights: room.scores.add(first * CHUNK_TOKENS).cast_const(),
+                        rounded: room.rounded.add(first * CHUNK_TOKENS).cast_const(),
+                        factors: room.factors.add(first).cast_const(),
+                        whole: room.whole.add(first * 2 * stride),
+                        sums: room.sums.add(first * stride),
+                        stride,
+                        turns,
+                    };
+                    T::accumulate::<S>(&values, tile);
+                }
+            };
+            if T::CODES {
+                // What a row does not see meets zeros.
+                return accumulate((0, queries), all);
+            }
+            // Whole pairs of the tokens that all rows see; each row's tokens in order.
+            let shared = parts.iter().fold((0, CHUNK_TOKENS), |shared, part| {
+                (shared.0.max(part.0), shared.1.min(part.1))
+            });
+            let shared = (shared.0.next_multiple_of(2), shared.1 / 2 * 2);
+            let any_shared = shared.0 < shared.1;
+            for (r, &(from, to)) in parts.iter().enumerate() {
+                let to = if any_shared { shared.0 } else { to };
+                accumulate((r * self.group, self.group), (from, to));
+            }
+            if any_shared {
+                accumulate((0, queries), shared);
+                for (r, &(_, to)) in parts.iter().enumerate() {
+                    accumulate((r * self.group, self.group), (shared.1, to));
+                }
+            }
+        }
+    }
+
+    /// Stores the results of the queries of a KV head.
+    ///
+    /// # Safety
+    /// As for [`Attention::item`]; `room` is theirs.
+    #[inline(always)]
+    unsafe fn leave<S: Simd>(&self, row: usize, head: usize, queries: usize, room: Room) {
+        let (d, stride) = (self.kv.d, self.stride());
+        // SAFETY: as the caller's.
+        unsafe {
+            for i in 0..queries {
+                let (r, h) = (row + i / self.group, head * self.group + i % self.group);
+                let out = self.out.row(r).add(h * d);
+                let factor = S::splat(1.0 / S::sum(S::load(room.totals.add(i * LANES))));
+                for j in (0..d).step_by(LANES) {
+                    let x = S::mul(S::load(room.sums.add(i * stride + j)), factor);
+                    O::store_part::<S>(out.add(j), x, d - j);
+                }
+            }
+        }
+    }
+}
+
+/// First query and number of queries of each tile, spread evenly.
+#[inline(always)]
+fn tiles<S: Simd>(queries: usize) -> impl Iterator<Item = (usize, usize)> {
+    let count = queries.div_ceil(most_queries::<S>());
+    (0..count).map(move |i| {
+        let (from, to) = (i * queries / count, (i + 1) * queries / count);
+        (from, to - from)
+    })
+}
