@@ -23,6 +23,7 @@ sources! {
     "src/kernels/attention/sinks.rs",
     "src/kernels/attention/soften.rs",
     "src/kernels/attention/tile.rs",
+    "src/kernels/attention/turns.rs",
     "src/kernels/barrier.rs",
     "src/kernels/bind.rs",
     "src/kernels/concat.rs",

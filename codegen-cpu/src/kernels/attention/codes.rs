@@ -2,7 +2,8 @@
 
 use super::ahead::Taken;
 use super::numbers::{Codes, Sum, words};
-use super::tile::{CHUNK_TOKENS, Scores, Values, run};
+use super::tile::{CHUNK_TOKENS, Scores, Values};
+use super::turns::run;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::simd::{LANES, Simd, Vectorised};
@@ -12,33 +13,8 @@ const GROUP: usize = 4;
 /// Groups of tokens of a block.
 const BLOCK_GROUPS: usize = BLOCK_TOKENS / GROUP;
 
-/// [`super::tile::KvElement::scores`] of codes.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-pub(super) unsafe fn scores<S: Simd>(scores: &Scores<'_, i8>, queries: usize) {
-    // SAFETY: as the caller's.
-    by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe { S::enter(ScoreTile::<Q>(scores)) })
-}
-
-/// [`super::tile::KvElement::accumulate`] of codes, of whole blocks.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-pub(super) unsafe fn accumulate<S: Simd>(values: &Values<'_, i8>, queries: usize) {
-    // SAFETY: as the caller's.
-    by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe {
-        if values.turns.any() {
-            S::enter(Heads::<Q>(values))
-        } else {
-            columns::<S, Q, false>(values)
-        }
-    })
-}
-
-struct ScoreTile<'a, const Q: usize>(&'a Scores<'a, i8>);
+/// The scores of `Q` queries.
+pub(super) struct ScoreTile<'a, const Q: usize>(pub(super) &'a Scores<'a, i8>);
 
 impl<const Q: usize> Vectorised for ScoreTile<'_, Q> {
     type Output = ();
@@ -46,25 +22,8 @@ impl<const Q: usize> Vectorised for ScoreTile<'_, Q> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let (scores, mut block) = (self.0, 0);
-        // SAFETY: as for `scores`; there are so many blocks.
+        // SAFETY: as for `KvElement::scores`; there are so many blocks.
         unsafe {
-            if scores.turns.any() {
-                for (b, keys) in scores.blocks.iter().enumerate() {
-                    for head in 0..scores.turns.heads {
-                        let keys = [keys.wrapping_add(head * scores.turns.step)];
-                        let scores = scores.of(head, Q, b, &keys);
-                        let mut largest = [S::splat(0.0); Q];
-                        for (q, largest) in largest.iter_mut().enumerate() {
-                            *largest = S::load(scores.largest.add(q * LANES));
-                        }
-                        some_blocks::<S, Q, 1>(&scores, 0, &mut largest);
-                        for (q, largest) in largest.into_iter().enumerate() {
-                            S::store(scores.largest.add(q * LANES), largest);
-                        }
-                    }
-                }
-                return;
-            }
             let mut largest = [S::splat(f32::NEG_INFINITY); Q];
             // Enough sums at once to hide the latency of the instruction, as registers allow.
             if const { S::WIDE && Q < 4 } {
@@ -92,9 +51,9 @@ impl<const Q: usize> Vectorised for ScoreTile<'_, Q> {
 /// The scores of `Q` queries and `B` blocks from `block` on; `largest` becomes the larger of itself and them.
 ///
 /// # Safety
-/// As for [`scores`]; there are so many blocks.
+/// As for [`super::tile::KvElement::scores`]; there are so many blocks.
 #[inline(always)]
-unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
+pub(super) unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
     of: &Scores<'_, i8>,
     block: usize,
     largest: &mut [S::V; Q],
@@ -146,7 +105,7 @@ unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
 /// Adds the products of the group `g` of codes of each block with those of each query.
 ///
 /// # Safety
-/// As for [`scores`].
+/// As for [`super::tile::KvElement::scores`].
 #[inline(always)]
 unsafe fn add_group<S: Simd, const Q: usize, const B: usize>(
     keys: [*const u32; B],
@@ -167,33 +126,12 @@ unsafe fn add_group<S: Simd, const Q: usize, const B: usize>(
     }
 }
 
-/// Several heads of `Q` queries each.
-struct Heads<'a, const Q: usize>(&'a Values<'a, i8>);
-
-impl<const Q: usize> Vectorised for Heads<'_, Q> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        // SAFETY: as for `accumulate`.
-        unsafe {
-            for b in self.0.blocks_of_tokens() {
-                for head in 0..self.0.turns.heads {
-                    let offset = head * self.0.turns.step;
-                    let blocks = self.0.blocks.map(|values| values.wrapping_add(offset));
-                    columns::<S, Q, true>(&self.0.of(head, Q, b, &blocks));
-                }
-            }
-        }
-    }
-}
-
-/// Inside what was compiled for the instruction set where there are `TURNS`.
+/// [`super::tile::KvElement::head_values`] of codes.
 ///
 /// # Safety
-/// As for [`accumulate`].
+/// As there.
 #[inline(always)]
-unsafe fn columns<S: Simd, const Q: usize, const TURNS: bool>(values: &Values<'_, i8>) {
+pub(super) unsafe fn columns<S: Simd, const Q: usize, const TURNS: bool>(values: &Values<'_, i8>) {
     let mut i = 0;
     // SAFETY: as the caller's.
     unsafe {
@@ -226,7 +164,7 @@ impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile
             blocks, ahead, tokens, all, d, rounded, factors, whole, sums, stride, ..
         } = values;
         let left = if V == 1 { d - first } else { LANES };
-        // SAFETY: as for `accumulate`; only the last vector may be short.
+        // SAFETY: as for `KvElement::accumulate`; only the last vector may be short.
         unsafe {
             let (mut acc, mut ahead) = ([[Sum::<S>::zero(); V]; Q], Taken::new(ahead));
             let at = |q: usize, v: usize| whole.add(2 * (q * stride + first + v * LANES));

@@ -4,9 +4,10 @@ use super::ahead::{Ahead, Pace, Run};
 use super::numbers::{self, Factors};
 use super::soften::Softmax;
 use super::tile::{
-    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, LINE_BYTES, MOST_QUERIES, Scores, Turns, Values,
-    most_queries, pairs,
+    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, LINE_BYTES, MOST_QUERIES, Scores, Values, most_queries,
+    pairs,
 };
+use super::turns::Turns;
 use super::{Attention, ITEM_TILES};
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;

@@ -24,6 +24,7 @@ mod numbers;
 mod sinks;
 mod soften;
 mod tile;
+mod turns;
 
 pub(crate) use sinks::SinkAttention;
 

@@ -3,13 +3,13 @@
 use super::ahead::{Ahead, Taken};
 use super::codes;
 use super::numbers::Factors;
+use super::turns::{HeadScores, HeadValues, Turns, run};
 use crate::kernels::element::Element;
 use crate::kernels::kv::{BLOCK_TOKENS, Cached};
 use crate::kernels::matmul::{Plain, Product, Widening};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 use half::bf16;
 use std::cell::Cell;
-use std::ops::Range;
 
 /// Tokens that are processed together; chunks begin at multiples of it.
 pub(super) const CHUNK_TOKENS: usize = 128;
@@ -26,18 +26,62 @@ pub(crate) trait KvElement: Cached {
     /// Whether they are codes, which meet whole numbers.
     const CODES: bool = false;
 
-    /// Computes the scores of `queries` queries, at most [`most_queries`].
+    /// Computes the scores of `queries` queries, at most [`most_queries`], of each head.
     ///
     /// # Safety
     /// As [`Simd`]; the pointers are valid for the sizes that the fields name.
-    unsafe fn scores<S: Simd>(scores: &Scores<'_, Self>, queries: usize);
+    #[inline(always)]
+    unsafe fn scores<S: Simd>(scores: &Scores<'_, Self>, queries: usize) {
+        // SAFETY: as the caller's.
+        by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe {
+            if scores.turns.any() {
+                S::enter(HeadScores::<Self, Q>(scores))
+            } else {
+                Self::head_scores::<S, Q>(scores)
+            }
+        })
+    }
 
-    /// Adds the weighted values to the sums of `queries` queries, at most [`most_queries`].
+    /// Adds the weighted values to the sums of `queries` queries, at most [`most_queries`], of each head; of codes
+    /// those of whole blocks.
     ///
     /// # Safety
     /// As [`Simd`]; the pointers are valid for the sizes that the fields name, those of `ahead`
     /// excepted, which has an entry for each block.
-    unsafe fn accumulate<S: Simd>(values: &Values<'_, Self>, queries: usize);
+    #[inline(always)]
+    unsafe fn accumulate<S: Simd>(values: &Values<'_, Self>, queries: usize) {
+        // SAFETY: as the caller's.
+        by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe {
+            if values.turns.any() {
+                S::enter(HeadValues::<Self, Q>(values))
+            } else {
+                Self::head_values::<S, Q, false>(values)
+            }
+        })
+    }
+
+    /// [`KvElement::scores`] of one head.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn head_scores<S: Simd, const Q: usize>(scores: &Scores<'_, Self>);
+
+    /// The scores of one head's only block; `largest` becomes the larger of itself and them. To be called inside what
+    /// was compiled for the instruction set.
+    ///
+    /// # Safety
+    /// As for [`KvElement::scores`].
+    unsafe fn block_scores<S: Simd, const Q: usize>(
+        scores: &Scores<'_, Self>,
+        largest: &mut [S::V; Q],
+    );
+
+    /// [`KvElement::accumulate`] of one head, inside what was compiled for the instruction set where heads take
+    /// `TURNS`.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn head_values<S: Simd, const Q: usize, const TURNS: bool>(values: &Values<'_, Self>);
 }
 
 /// Keys and values of floating point.
@@ -60,23 +104,26 @@ macro_rules! float_kv {
             const BF16: bool = $bf16;
 
             #[inline(always)]
-            unsafe fn scores<S: Simd>(scores: &Scores<'_, Self>, queries: usize) {
+            unsafe fn head_scores<S: Simd, const Q: usize>(scores: &Scores<'_, Self>) {
                 // SAFETY: as the caller's.
-                by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe {
-                    S::enter(ScoreTile::<Self, Q>(scores))
-                })
+                unsafe { S::enter(ScoreTile::<Self, Q>(scores)) }
             }
 
             #[inline(always)]
-            unsafe fn accumulate<S: Simd>(values: &Values<'_, Self>, queries: usize) {
+            unsafe fn block_scores<S: Simd, const Q: usize>(
+                scores: &Scores<'_, Self>,
+                largest: &mut [S::V; Q],
+            ) {
                 // SAFETY: as the caller's.
-                by_count!(queries, [1 2 3 4 5 6 7], Q => unsafe {
-                    if values.turns.any() {
-                        S::enter(Heads::<Self, Q>(values))
-                    } else {
-                        values.columns::<S, Q, false>()
-                    }
-                })
+                unsafe { scores.some_blocks::<S, Q, 1>(0, largest) }
+            }
+
+            #[inline(always)]
+            unsafe fn head_values<S: Simd, const Q: usize, const TURNS: bool>(
+                values: &Values<'_, Self>,
+            ) {
+                // SAFETY: as the caller's.
+                unsafe { values.columns::<S, Q, TURNS>() }
             }
         }
     )*};
@@ -91,15 +138,24 @@ impl KvElement for i8 {
     const CODES: bool = true;
 
     #[inline(always)]
-    unsafe fn scores<S: Simd>(scores: &Scores<'_, Self>, queries: usize) {
+    unsafe fn head_scores<S: Simd, const Q: usize>(scores: &Scores<'_, Self>) {
         // SAFETY: as the caller's.
-        unsafe { codes::scores::<S>(scores, queries) }
+        unsafe { S::enter(codes::ScoreTile::<Q>(scores)) }
     }
 
     #[inline(always)]
-    unsafe fn accumulate<S: Simd>(values: &Values<'_, Self>, queries: usize) {
+    unsafe fn block_scores<S: Simd, const Q: usize>(
+        scores: &Scores<'_, Self>,
+        largest: &mut [S::V; Q],
+    ) {
         // SAFETY: as the caller's.
-        unsafe { codes::accumulate::<S>(values, queries) }
+        unsafe { codes::some_blocks::<S, Q, 1>(scores, 0, largest) }
+    }
+
+    #[inline(always)]
+    unsafe fn head_values<S: Simd, const Q: usize, const TURNS: bool>(values: &Values<'_, Self>) {
+        // SAFETY: as the caller's.
+        unsafe { codes::columns::<S, Q, TURNS>(values) }
     }
 }
 
@@ -113,26 +169,6 @@ pub(super) const fn pairs<S: Simd, T: KvElement>() -> bool {
 #[inline(always)]
 pub(super) const fn most_queries<S: Simd>() -> usize {
     if S::WIDE { MOST_QUERIES } else { S::MAX_ROWS }
-}
-
-/// KV heads that take turns block by block, in the order in which they lie in memory. What belongs to the queries of a
-/// head lies behind that of the head before it.
-#[derive(Clone, Copy)]
-pub(in crate::kernels) struct Turns {
-    pub(super) heads: usize,
-    /// Elements from the keys, or values, of a head to those of the next.
-    pub(super) step: usize,
-}
-
-impl Turns {
-    /// One head, which takes all blocks in one go.
-    pub(super) const NONE: Self = Self { heads: 1, step: 0 };
-
-    /// Whether there are several heads.
-    #[inline(always)]
-    pub(super) fn any(self) -> bool {
-        self.heads > 1
-    }
 }
 
 /// Keys of a chunk and the queries that meet them.
@@ -188,73 +224,6 @@ pub(in crate::kernels) struct Values<'a, T> {
     pub(super) turns: Turns,
 }
 
-impl<T> Scores<'_, T> {
-    /// Those of the `queries` queries of a head and the chunk's block `block`, with its keys.
-    ///
-    /// # Safety
-    /// The pointers are valid for it.
-    #[inline(always)]
-    pub(super) unsafe fn of<'a>(
-        &'a self,
-        head: usize,
-        queries: usize,
-        block: usize,
-        keys: &'a [*const T; 1],
-    ) -> Scores<'a, T> {
-        let query = head * queries;
-        // SAFETY: the caller's promise.
-        unsafe {
-            Scores {
-                blocks: keys,
-                q: self.q.add(query * self.stride),
-                factors: self.factors.add(query),
-                scores: self.scores.add(query * CHUNK_TOKENS + block * BLOCK_TOKENS),
-                largest: self.largest.add(query * LANES),
-                turns: Turns::NONE,
-                ..*self
-            }
-        }
-    }
-}
-
-impl<T> Values<'_, T> {
-    /// Those of the `queries` queries of a head and the chunk's block `block`, with the head's values.
-    ///
-    /// # Safety
-    /// The pointers are valid for it.
-    #[inline(always)]
-    pub(super) unsafe fn of<'a>(
-        &'a self,
-        head: usize,
-        queries: usize,
-        block: usize,
-        values: &'a [*const T; CHUNK_BLOCKS],
-    ) -> Values<'a, T> {
-        let query = head * queries;
-        let (from, to) = (block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS);
-        // SAFETY: the caller's promise.
-        unsafe {
-            Values {
-                blocks: values,
-                tokens: (self.tokens.0.max(from), self.tokens.1.min(to)),
-                weights: self.weights.add(query * CHUNK_TOKENS),
-                rounded: self.rounded.add(query * CHUNK_TOKENS),
-                factors: self.factors.add(query),
-                whole: self.whole.wrapping_add(query * 2 * self.stride),
-                sums: self.sums.add(query * self.stride),
-                turns: Turns::NONE,
-                ..*self
-            }
-        }
-    }
-
-    /// The blocks that hold its tokens.
-    #[inline(always)]
-    pub(super) fn blocks_of_tokens(&self) -> Range<usize> {
-        self.tokens.0 / BLOCK_TOKENS..self.tokens.1.div_ceil(BLOCK_TOKENS)
-    }
-}
-
 struct ScoreTile<'a, T, const Q: usize>(&'a Scores<'a, T>);
 
 impl<T: FloatKv, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
@@ -265,23 +234,6 @@ impl<T: FloatKv, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
         let (scores, mut block) = (self.0, 0);
         // SAFETY: as for `KvElement::scores`; there are so many blocks.
         unsafe {
-            if scores.turns.any() {
-                for (b, keys) in scores.blocks.iter().enumerate() {
-                    for head in 0..scores.turns.heads {
-                        let keys = [keys.wrapping_add(head * scores.turns.step)];
-                        let scores = scores.of(head, Q, b, &keys);
-                        let mut largest = [S::splat(0.0); Q];
-                        for (q, largest) in largest.iter_mut().enumerate() {
-                            *largest = S::load(scores.largest.add(q * LANES));
-                        }
-                        scores.some_blocks::<S, Q, 1>(0, &mut largest);
-                        for (q, largest) in largest.into_iter().enumerate() {
-                            S::store(scores.largest.add(q * LANES), largest);
-                        }
-                    }
-                }
-                return;
-            }
             let mut largest = [S::splat(f32::NEG_INFINITY); Q];
             // Enough sums at once to hide the latency of the instruction.
             if const { pairs::<S, T>() && Q < 4 } {
@@ -363,58 +315,27 @@ impl<T: FloatKv> Scores<'_, T> {
 }
 
 impl<T: FloatKv> Values<'_, T> {
-    /// `INSIDE` what was compiled for the instruction set.
+    /// [`KvElement::head_values`].
     ///
     /// # Safety
-    /// As for [`KvElement::accumulate`].
+    /// As there.
     #[inline(always)]
-    unsafe fn columns<S: Simd, const Q: usize, const INSIDE: bool>(&self) {
+    unsafe fn columns<S: Simd, const Q: usize, const TURNS: bool>(&self) {
         let mut i = 0;
         // SAFETY: as the caller's.
         unsafe {
             // As many vectors as there are registers for.
             while S::WIDE && (Q < 6 || !T::BF16) && i + 4 * LANES <= self.d {
-                run::<S, INSIDE, _>(ValueTile::<T, Q, 4>(self, i));
+                run::<S, TURNS, _>(ValueTile::<T, Q, 4>(self, i));
                 i += 4 * LANES;
             }
             while S::WIDE && T::BF16 && i + 2 * LANES <= self.d {
-                run::<S, INSIDE, _>(ValueTile::<T, Q, 2>(self, i));
+                run::<S, TURNS, _>(ValueTile::<T, Q, 2>(self, i));
                 i += 2 * LANES;
             }
             while i < self.d {
-                run::<S, INSIDE, _>(ValueTile::<T, Q, 1>(self, i));
+                run::<S, TURNS, _>(ValueTile::<T, Q, 1>(self, i));
                 i += LANES;
-            }
-        }
-    }
-}
-
-/// Runs `body`, as a function of its own unless `INSIDE` one that was compiled for the instruction set.
-///
-/// # Safety
-/// As for [`Vectorised::run`].
-#[inline(always)]
-pub(super) unsafe fn run<S: Simd, const INSIDE: bool, F: Vectorised>(body: F) -> F::Output {
-    // SAFETY: the caller's promise.
-    unsafe { if INSIDE { body.run::<S>() } else { S::enter(body) } }
-}
-
-/// Several heads of `Q` queries each.
-struct Heads<'a, T, const Q: usize>(&'a Values<'a, T>);
-
-impl<T: FloatKv, const Q: usize> Vectorised for Heads<'_, T, Q> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        // SAFETY: as for `KvElement::accumulate`.
-        unsafe {
-            for b in self.0.blocks_of_tokens() {
-                for head in 0..self.0.turns.heads {
-                    let offset = head * self.0.turns.step;
-                    let blocks = self.0.blocks.map(|values| values.wrapping_add(offset));
-                    self.0.of(head, Q, b, &blocks).columns::<S, Q, true>();
-                }
             }
         }
     }
