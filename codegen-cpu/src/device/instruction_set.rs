@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
+use super::processor::amd_family;
 use std::{fmt, str::FromStr};
 
 /// What kernels may be compiled for.
@@ -60,7 +61,7 @@ impl InstructionSet {
     pub fn available() -> Vec<InstructionSet> {
         let mut sets: Vec<_> = Self::ALL.into_iter().filter(|s| s.is_here()).rev().collect();
         let dot_product = sets.iter().position(|&s| s == InstructionSet::Avx512Bf16);
-        if let Some(at) = dot_product.filter(|_| !dot_product_is_fast()) {
+        if let Some(at) = dot_product.filter(|_| amd_family().is_none()) {
             sets.swap(at, at + 1);
         }
         sets
@@ -112,17 +113,6 @@ impl InstructionSet {
     fn is_here(self) -> bool {
         self == InstructionSet::Portable
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn dot_product_is_fast() -> bool {
-    let vendor = std::arch::x86_64::__cpuid(0);
-    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn dot_product_is_fast() -> bool {
-    false
 }
 
 impl fmt::Display for InstructionSet {

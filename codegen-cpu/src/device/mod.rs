@@ -8,10 +8,12 @@ mod graph;
 mod instruction_set;
 mod memory;
 mod pool;
+mod processor;
 mod timeline;
 
 pub use graph::CpuGraph;
 pub use instruction_set::{InstructionSet, ParseInstructionSetError};
+pub(crate) use processor::asks_near;
 pub use timeline::{Span, Timeline};
 
 use crate::kernels::{self, Scratch, external::ExternalKernels};

@@ -69,7 +69,7 @@ pub(super) unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
         if const { S::BYTE_DOT && B == 1 && Q < 4 } {
             // One block has too few sums to hide the latency of the instruction.
             while g + 4 <= groups {
-                ahead.ask_near::<S>(4);
+                ahead.ask_here::<S>(4);
                 add_group(keys, q, stride, g, &mut sums);
                 add_group(keys, q, stride, g + 1, &mut others);
                 add_group(keys, q, stride, g + 2, &mut sums);
@@ -83,11 +83,11 @@ pub(super) unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
             }
         }
         while g < groups {
-            ahead.ask_near::<S>(B);
+            ahead.ask_here::<S>(B);
             add_group(keys, q, stride, g, &mut sums);
             g += 1;
         }
-        ahead.ask_near::<S>(B);
+        ahead.ask_here::<S>(B);
         ahead.put_back();
         let scales = keys.map(|k| S::load(k.add(groups * LANES).cast()));
         for (i, row) in sums.into_iter().enumerate() {
@@ -179,7 +179,7 @@ impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile
                 let codes = blocks.get_unchecked(block).add(first * GROUP);
                 for group in 0..BLOCK_GROUPS {
                     // Some are asked for while scores become weights.
-                    ahead.ask_near::<S>(const { if TURNS && V == 4 { 3 } else { V } });
+                    ahead.ask_here::<S>(const { if TURNS && V == 4 { 3 } else { V } });
                     let at: *const f32 = codes.add(group * d * GROUP).cast();
                     let codes: [Codes<S>; V] = std::array::from_fn(|v| {
                         let words = f32::load_part::<S>(at.add(v * LANES), left);
@@ -194,7 +194,7 @@ impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile
                     }
                 }
                 if first == 0 && !TURNS {
-                    ahead.ask_near::<S>(1);
+                    ahead.ask_here::<S>(1);
                 }
             }
             ahead.put_back();

@@ -152,7 +152,7 @@ impl Softmax<'_> {
             let mut ahead = Taken::new(self.pace.ahead);
             while at + 2 * LANES <= part.1 {
                 match T::CODES {
-                    true => ahead.ask_near::<S>(2 * self.pace.lines),
+                    true => ahead.ask_here::<S>(2 * self.pace.lines),
                     false => ahead.ask::<S>(2 * self.pace.lines),
                 }
                 let first = self.weight::<S, T>(scores.add(at), less);

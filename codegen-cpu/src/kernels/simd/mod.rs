@@ -147,6 +147,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn prefetch(p: *const u8);
     /// Asks for the cache line at `p` without taking room in the first-level cache.
     unsafe fn prefetch_far(p: *const u8);
+    /// Asks for the cache line at `p` in one of these ways.
+    #[inline(always)]
+    unsafe fn prefetch_to(p: *const u8, near: bool) {
+        // SAFETY: any address may be given.
+        unsafe { if near { Self::prefetch(p) } else { Self::prefetch_far(p) } }
+    }
     /// Asks for the cache line at `p` to write to it, so that no other processor has it when that is done;
     /// nothing where there is no such instruction.
     #[inline(always)]

@@ -4,6 +4,7 @@ use super::super::WIDTH;
 use super::octets::{octet_pairs, unpack};
 use super::weight::{Panel, first_pair, patch};
 use super::{NARROW_ROWS, OCTET_PAIRS, OCTET_WORDS, VECTOR_WORDS, VECTORS};
+use crate::device::asks_near;
 use crate::kernels::product::Inner;
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 
@@ -71,9 +72,10 @@ impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R
             let mut x: [_; R] = std::array::from_fn(|r| x[r]);
             let mut block = [0; OCTET_PAIRS * WIDTH];
             let (mut next, mut next_at) = (0, first_pair(escapes, 0));
+            let near = asks_near();
             for pair in (0..pairs).step_by(OCTET_PAIRS) {
                 let left = pairs - pair;
-                let ahead = self.ahead(octets, left);
+                let ahead = Ahead { octet: self.ahead(octets, left), near };
                 let octet = if left >= OCTET_PAIRS && pair != next_at {
                     Octet::Coded(octets, lowest)
                 } else {
@@ -113,13 +115,23 @@ impl<P: Inner, const R: usize, const V: usize> CodedTile<'_, P, R, V> {
     }
 }
 
-/// Asks for the words of a vector of an octet.
-#[inline(always)]
-unsafe fn ask<S: Simd>(octet: *const u32, vector: usize) {
-    let words = octet.wrapping_add(vector * VECTOR_WORDS);
-    for line in (0..VECTOR_WORDS).step_by(LANES) {
-        // SAFETY: a prefetch may name any address.
-        unsafe { S::prefetch(words.wrapping_add(line).cast()) };
+/// An octet to ask for.
+#[derive(Clone, Copy)]
+struct Ahead {
+    octet: *const u32,
+    /// Whether into the nearest cache.
+    near: bool,
+}
+
+impl Ahead {
+    /// Asks for the words of a vector.
+    #[inline(always)]
+    fn ask<S: Simd>(self, vector: usize) {
+        let words = self.octet.wrapping_add(vector * VECTOR_WORDS);
+        for line in (0..VECTOR_WORDS).step_by(LANES) {
+            // SAFETY: a prefetch may name any address.
+            unsafe { S::prefetch_to(words.wrapping_add(line).cast(), self.near) };
+        }
     }
 }
 
@@ -143,7 +155,7 @@ impl Octet {
         self,
         vector: usize,
         x: [*const P::X; R],
-        ahead: *const u32,
+        ahead: Ahead,
         sums: &mut [[[P::Sum<S>; 1]; R]; V],
     ) {
         // SAFETY: as the caller's.
@@ -153,7 +165,7 @@ impl Octet {
                 Octet::Coded(words, lowest) => {
                     let words = words.add(vector * VECTOR_WORDS);
                     let pairs = |v| {
-                        ask::<S>(ahead, vector + v);
+                        ahead.ask::<S>(vector + v);
                         octet_pairs::<S>(words.add(v * VECTOR_WORDS), lowest)
                     };
                     steps::<S, P, R>(pairs(0), x, &mut sums[0]);
@@ -166,7 +178,7 @@ impl Octet {
                     }
                 }
                 Octet::Pairs(pairs, count) => {
-                    (0..V).for_each(|v| ask::<S>(ahead, vector + v));
+                    (0..V).for_each(|v| ahead.ask::<S>(vector + v));
                     for i in 0..count {
                         let x = x.map(|x| x.wrapping_add(2 * i));
                         for (v, sums) in sums.iter_mut().enumerate() {
