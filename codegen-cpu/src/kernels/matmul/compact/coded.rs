@@ -125,11 +125,14 @@ struct Ahead {
 
 impl Ahead {
     /// Asks for the words of a vector.
+    ///
+    /// # Safety
+    /// As [`Simd`].
     #[inline(always)]
-    fn ask<S: Simd>(self, vector: usize) {
+    unsafe fn ask<S: Simd>(self, vector: usize) {
         let words = self.octet.wrapping_add(vector * VECTOR_WORDS);
         for line in (0..VECTOR_WORDS).step_by(LANES) {
-            // SAFETY: a prefetch may name any address.
+            // SAFETY: the caller's promise; a prefetch may name any address.
             unsafe { S::prefetch_to(words.wrapping_add(line).cast(), self.near) };
         }
     }
