@@ -162,14 +162,15 @@ pub(super) fn fill_states(device: &mut CpuDevice, manifest: &Manifest, feeds: &[
     }
 }
 
-/// Numbers that are finite and not tiny, whether they are read as f32, bf16 or smaller.
+/// Numbers that are finite, and neither tiny nor large, whether they are read as f32, bf16 or smaller: scales of codes
+/// too, which must not make scores whose exponentials vanish.
 fn finite(bytes: usize) -> Vec<u8> {
     let mut state = 1u32;
     let mut out = Vec::with_capacity(bytes);
     for _ in 0..bytes / 2 {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        // Sign, an exponent just below 1 and the mantissa.
-        out.extend(((state >> 16) as u16 & 0x807f | 0x3e80).to_le_bytes());
+        // Sign, the exponent of 2^-7 and the mantissa.
+        out.extend(((state >> 16) as u16 & 0x807f | 0x3c00).to_le_bytes());
     }
     out
 }

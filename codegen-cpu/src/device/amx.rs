@@ -1,10 +1,13 @@
 //! Whether AMX may be used: tiles are so large a state that Linux wants to be asked for them.
+//!
+//! With `PRECAST_AMX=model` products that use tiles compute them in plain Rust where there are none, hundreds of
+//! times slower: so all that surrounds them is tested on any machine with AVX-512.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::OnceLock;
 
-/// `CPUID.7.0:EDX`: AMX-BF16 and AMX-TILE.
-const FEATURES: u32 = 1 << 22 | 1 << 24;
+/// `CPUID.7.0:EDX`: AMX-BF16, AMX-TILE and AMX-INT8.
+const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
 /// `CPUID.1:ECX`: `xgetbv` may be used.
 const OSXSAVE: u32 = 1 << 27;
 /// The state component of the tiles' data.
@@ -14,9 +17,15 @@ const STATE: u32 = 1 << 17 | 1 << TILE_DATA;
 /// The highest leaf of `CPUID` that is looked at.
 const LAST_LEAF: u32 = 7;
 
-/// Whether the processor has AMX with bf16 and the system lets this process use it, all threads
+/// Whether products may use tiles, those of the processor or of the model.
+pub(super) fn available() -> bool {
+    static MODEL: OnceLock<bool> = OnceLock::new();
+    granted() || *MODEL.get_or_init(|| std::env::var("PRECAST_AMX").is_ok_and(|v| v == "model"))
+}
+
+/// Whether the processor has AMX with bf16 and bytes and the system lets this process use it, all threads
 /// included. Asks the system once.
-pub(super) fn granted() -> bool {
+pub(crate) fn granted() -> bool {
     static GRANTED: OnceLock<bool> = OnceLock::new();
     *GRANTED.get_or_init(|| processor_has_it() && system_keeps_it() && ask())
 }

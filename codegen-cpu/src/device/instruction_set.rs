@@ -18,11 +18,11 @@ pub enum InstructionSet {
     NeonBf16,
     /// AVX2 and FMA.
     Avx2,
-    /// AVX-512 F, BW, DQ, VL; bf16 is widened and multiplied in `f32`.
+    /// AVX-512 F, BW, DQ, VL and the dot products of bytes (VNNI); bf16 is widened and multiplied in `f32`.
     Avx512,
-    /// The same with the dot products of bf16 and of bytes (VNNI), and byte lookups (VBMI).
+    /// The same with the dot products of bf16, and byte lookups (VBMI).
     Avx512Bf16,
-    /// [`InstructionSet::Avx512`] with AMX tiles for products of bf16 matrices.
+    /// [`InstructionSet::Avx512Bf16`] with AMX tiles for products of matrices of bf16 and of integers.
     Avx512Amx,
 }
 
@@ -79,19 +79,18 @@ impl InstructionSet {
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl");
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        let bf16 = avx512
+            && is_x86_feature_detected!("avx512bf16")
+            && is_x86_feature_detected!("avx512vbmi");
         match self {
             InstructionSet::Portable => true,
             InstructionSet::Neon | InstructionSet::NeonDot | InstructionSet::NeonBf16 => false,
             InstructionSet::Avx2 => avx2,
             InstructionSet::Avx512 => avx512,
-            InstructionSet::Avx512Bf16 => {
-                avx512
-                    && is_x86_feature_detected!("avx512bf16")
-                    && is_x86_feature_detected!("avx512vnni")
-                    && is_x86_feature_detected!("avx512vbmi")
-            }
-            InstructionSet::Avx512Amx => avx512 && amx::granted(),
+            InstructionSet::Avx512Bf16 => bf16,
+            InstructionSet::Avx512Amx => bf16 && amx::available(),
         }
     }
 

@@ -11,6 +11,8 @@ mod pool;
 mod processor;
 mod timeline;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use amx::granted as has_amx;
 pub use graph::CpuGraph;
 pub use instruction_set::{InstructionSet, ParseInstructionSetError};
 pub(crate) use processor::asks_near;

@@ -166,12 +166,32 @@ pub(crate) struct Binder<'a> {
     uses: Vec<Use>,
     name: &'static str,
     linear: bool,
+    tiles: bool,
 }
 
 impl<'a> Binder<'a> {
     pub(crate) fn new(args: &'a [Buffer], scalars: &'a [Scalar]) -> Self {
         let uses = Vec::with_capacity(args.len());
-        Self { args, scalars, next_arg: 0, next_scalar: 0, uses, name: "", linear: false }
+        Self {
+            args,
+            scalars,
+            next_arg: 0,
+            next_scalar: 0,
+            uses,
+            name: "",
+            linear: false,
+            tiles: false,
+        }
+    }
+
+    /// Says that products of integers may use AMX tiles.
+    pub(crate) fn allow_tiles(&mut self) {
+        self.tiles = true;
+    }
+
+    /// Whether products of integers may use AMX tiles.
+    pub(crate) fn has_tiles(&self) -> bool {
+        self.tiles
     }
 
     /// Says which kernel is bound, for those that serve several names.

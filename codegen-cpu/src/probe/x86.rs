@@ -1,7 +1,7 @@
 //! Probes of x86.
 
 use super::{Peak, Probe};
-use crate::InstructionSet;
+use crate::device::has_amx;
 use std::arch::{asm, x86_64::*};
 use std::hint::black_box;
 
@@ -52,7 +52,7 @@ pub(super) fn kernel(peak: Peak) -> Option<(Probe, f64)> {
             // SAFETY: detected in the guard.
             Some((|rounds| unsafe { byte_dot_avx512(rounds) }, (CHAINS * 16 * 8) as f64))
         }
-        Peak::AmxBf16 if InstructionSet::available().contains(&InstructionSet::Avx512Amx) => {
+        Peak::AmxBf16 if has_amx() => {
             // SAFETY: the guard asked whether the machine has it and the system allows it.
             Some((|rounds| unsafe { amx(rounds) }, (TILE_CHAINS * 16 * 16 * 32 * 2) as f64))
         }

@@ -70,6 +70,7 @@ sources! {
     "src/kernels/product/fold.rs",
     "src/kernels/product/inner.rs",
     "src/kernels/product/inputs.rs",
+    "src/kernels/product/matrix.rs",
     "src/kernels/product/method.rs",
     "src/kernels/product/mod.rs",
     "src/kernels/product/panel.rs",

@@ -1,28 +1,28 @@
-//! AMX tiles: eight registers of up to 16 rows of 64 bytes, and an instruction that multiplies two
-//! of them as matrices of bf16 pairs.
+//! AMX tiles: eight registers of up to 16 rows of 64 bytes, and instructions that multiply two of them as matrices
+//! of bf16 pairs or of four bytes (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2).
 //!
 //! `tdpbf16ps` sums the first and the second products of 16 pairs apart, each in order, and adds
 //! both to the accumulator, with denormals as zeros. No row of a tile sees another, so a row's
 //! sums are the same bits in every tile as long as steps of 16 pairs begin at the same places.
+//! `tdpbsud` multiplies signed bytes of inputs by unsigned ones of weights and sums them exactly.
 //!
 //! Loops are whole `asm!` blocks: the compiler keeps nothing in tiles between them.
 
-use super::tile::{Ahead, GROUP_BYTES, WIDTH};
+use super::tile::{Ahead, GROUP_BYTES, LINE_BYTES, WIDTH};
+use crate::device::has_amx;
 use half::bf16;
 use std::arch::asm;
 
 /// Rows of a tile of inputs or sums.
-pub(super) const TILE_ROWS: usize = 16;
-/// Pairs along `K` of a step: rows of a tile of weights.
-pub(super) const STEP_GROUPS: usize = 16;
-/// Inputs of a step.
-pub(super) const STEP: usize = 2 * STEP_GROUPS;
+pub(crate) const TILE_ROWS: usize = 16;
+/// Words along `K` of a step: rows of a tile of weights.
+pub(crate) const STEP_GROUPS: usize = 16;
+/// Bytes of a step of a row of inputs: a row of a tile.
+pub(crate) const ROW_BYTES: usize = STEP_GROUPS * size_of::<u32>();
 /// Bytes of a panel's weights for a step.
-pub(super) const STEP_BYTES: usize = STEP_GROUPS * GROUP_BYTES;
+pub(crate) const STEP_BYTES: usize = STEP_GROUPS * GROUP_BYTES;
 /// Cache lines of that.
-pub(super) const STEP_LINES: usize = STEP_BYTES / 64;
-/// Bytes of a row of a tile.
-const TILE_BYTES: u16 = 64;
+pub(super) const STEP_LINES: usize = STEP_BYTES / LINE_BYTES;
 
 /// The memory operand of `ldtilecfg`.
 #[repr(C, align(64))]
@@ -34,16 +34,21 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// This thread's tiles while it is alive: 0 to 3 for sums, 4 and 5 for inputs, 6 and 7 for weights.
-pub(super) struct Tiles(());
+/// This thread's tiles while it is alive: 0 to 3 for sums, 4 for inputs, 5 to 7 for weights.
+pub(crate) struct Tiles {
+    rows: usize,
+}
 
 impl Tiles {
     /// Tiles for `rows` rows of inputs, 1 to 16.
     ///
     /// # Safety
-    /// The machine has AMX and the process may use it; this thread has no other `Tiles`.
-    pub(super) unsafe fn new(rows: usize) -> Self {
+    /// This thread has no other `Tiles`.
+    pub(crate) unsafe fn new(rows: usize) -> Self {
         assert!((1..=TILE_ROWS).contains(&rows), "tiles have 1 to 16 rows");
+        if !has_amx() {
+            return Self { rows };
+        }
         let mut config = Config {
             palette: 1,
             start_row: 0,
@@ -51,10 +56,10 @@ impl Tiles {
             row_bytes: [0; 16],
             rows: [0; 16],
         };
-        config.row_bytes[..8].fill(TILE_BYTES);
-        config.rows[..6].fill(rows as u8);
-        config.rows[6..8].fill(STEP_GROUPS as u8);
-        // SAFETY: the configuration is valid; the instruction is the caller's promise.
+        config.row_bytes[..8].fill(ROW_BYTES as u16);
+        config.rows[..5].fill(rows as u8);
+        config.rows[5..8].fill(STEP_GROUPS as u8);
+        // SAFETY: the configuration is valid, and there is the instruction.
         unsafe {
             asm!(
                 "ldtilecfg [{config}]",
@@ -64,12 +69,15 @@ impl Tiles {
                 options(nostack, readonly, preserves_flags),
             );
         }
-        Self(())
+        Self { rows }
     }
 }
 
 impl Drop for Tiles {
     fn drop(&mut self) {
+        if !has_amx() {
+            return;
+        }
         // SAFETY: there are tiles, as `new` was called. Nothing is kept in them.
         unsafe {
             asm!(
@@ -82,157 +90,168 @@ impl Drop for Tiles {
     }
 }
 
-/// Some steps of a panel and where their sums go.
+/// Some steps of a panel and the inputs that meet them.
 #[derive(Clone, Copy)]
-pub(super) struct Steps {
+pub(crate) struct Steps {
     /// The first weights.
-    pub(super) weights: *const u8,
+    pub(crate) weights: *const u8,
     /// How many steps, at least one.
-    pub(super) count: usize,
-    /// Bytes between rows of inputs.
-    pub(super) x_stride: usize,
+    pub(crate) count: usize,
+    /// The first row of inputs, and the bytes between rows.
+    pub(crate) x: *const u8,
+    pub(crate) stride: usize,
     /// Whether the sums begin at zero rather than at what is there.
-    pub(super) fresh: bool,
-    /// Memory to ask for meanwhile.
-    pub(super) ahead: Ahead,
+    pub(crate) fresh: bool,
+    /// Memory to ask for meanwhile: so many lines with each step.
+    pub(crate) ahead: Ahead,
+}
+
+/// A part of the lines of a step, a quarter of them after `$more` are added.
+macro_rules! ask {
+    ($more:literal) => {
+        concat!(
+            "lea {n}, [{lines} + ",
+            $more,
+            "]
+            shr {n}, 2
+            jz 5f
+            4:
+            prefetcht1 [{ahead}]
+            add {ahead}, 64
+            dec {n}
+            jnz 4b
+            5:"
+        )
+    };
+}
+
+/// A tile of rows by all 64 outputs, with the instruction `$dot`. Requests are spread, since a burst of them keeps loads
+/// waiting.
+macro_rules! multiply {
+    ($dot:literal, $steps:expr, $sums:expr) => {
+        asm!(
+            "test {n}, {n}",
+            "jnz 2f",
+            "tileloadd tmm0, [{sums} + {panel}*1]",
+            "tileloadd tmm1, [{sums} + {panel}*1 + 64]",
+            "tileloadd tmm2, [{sums} + {panel}*1 + 128]",
+            "tileloadd tmm3, [{sums} + {panel}*1 + 192]",
+            "jmp 3f",
+            "2:",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "3:",
+            "tileloadd tmm4, [{x} + {stride}*1]",
+            "tileloadd tmm5, [{w} + {panel}*1]",
+            ask!(3),
+            concat!($dot, " tmm0, tmm4, tmm5"),
+            "tileloadd tmm6, [{w} + {panel}*1 + 64]",
+            ask!(2),
+            concat!($dot, " tmm1, tmm4, tmm6"),
+            "tileloadd tmm7, [{w} + {panel}*1 + 128]",
+            ask!(1),
+            concat!($dot, " tmm2, tmm4, tmm7"),
+            "tileloadd tmm5, [{w} + {panel}*1 + 192]",
+            ask!(0),
+            concat!($dot, " tmm3, tmm4, tmm5"),
+            "add {w}, {step_bytes}",
+            "add {x}, {row_bytes}",
+            "dec {count}",
+            "jnz 3b",
+            "tilestored [{sums} + {panel}*1], tmm0",
+            "tilestored [{sums} + {panel}*1 + 64], tmm1",
+            "tilestored [{sums} + {panel}*1 + 128], tmm2",
+            "tilestored [{sums} + {panel}*1 + 192], tmm3",
+            n = inout(reg) usize::from($steps.fresh) => _,
+            sums = in(reg) $sums,
+            panel = in(reg) GROUP_BYTES,
+            lines = in(reg) $steps.ahead.lines,
+            ahead = inout(reg) $steps.ahead.from => _,
+            x = inout(reg) $steps.x => _,
+            stride = in(reg) $steps.stride,
+            w = inout(reg) $steps.weights => _,
+            count = inout(reg) $steps.count => _,
+            step_bytes = const STEP_BYTES,
+            row_bytes = const ROW_BYTES,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
 }
 
 impl Steps {
-    /// One tile of rows at `x` by all 64 outputs, into `sums`.
+    /// Adds the products of pairs of bf16 to `sums`, 64 for each row.
     ///
     /// # Safety
-    /// `tiles` is this thread's; weights and inputs are valid for all steps, `sums` for 64 sums of
-    /// each row of a tile, rows 64 apart.
+    /// `tiles` is this thread's; weights and inputs are valid for all steps, `sums` for all rows.
     #[inline(always)]
-    pub(super) unsafe fn one_by_four(&self, _: &Tiles, x: *const bf16, sums: *mut f32) {
+    pub(super) unsafe fn pairs(&self, tiles: &Tiles, sums: *mut f32) {
         // SAFETY: as the caller's; a prefetch may name any address.
         unsafe {
-            asm!(
-                "test {n}, {n}",
-                "jnz 2f",
-                "tileloadd tmm0, [{sums} + {stride}*1]",
-                "tileloadd tmm1, [{sums} + {stride}*1 + 64]",
-                "tileloadd tmm2, [{sums} + {stride}*1 + 128]",
-                "tileloadd tmm3, [{sums} + {stride}*1 + 192]",
-                "jmp 3f",
-                "2:",
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "3:",
-                "mov {n}, {lines}",
-                "test {n}, {n}",
-                "jz 5f",
-                "4:",
-                "prefetcht0 [{ahead}]",
-                "add {ahead}, 64",
-                "dec {n}",
-                "jnz 4b",
-                "5:",
-                "tileloadd tmm4, [{x} + {x_stride}*1]",
-                "tileloadd tmm6, [{w} + {stride}*1]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{w} + {stride}*1 + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tileloadd tmm6, [{w} + {stride}*1 + 128]",
-                "tdpbf16ps tmm2, tmm4, tmm6",
-                "tileloadd tmm7, [{w} + {stride}*1 + 192]",
-                "tdpbf16ps tmm3, tmm4, tmm7",
-                "add {w}, {step_bytes}",
-                "add {x}, 64",
-                "dec {count}",
-                "jnz 3b",
-                "tilestored [{sums} + {stride}*1], tmm0",
-                "tilestored [{sums} + {stride}*1 + 64], tmm1",
-                "tilestored [{sums} + {stride}*1 + 128], tmm2",
-                "tilestored [{sums} + {stride}*1 + 192], tmm3",
-                n = inout(reg) usize::from(self.fresh) => _,
-                sums = in(reg) sums,
-                stride = in(reg) GROUP_BYTES,
-                lines = in(reg) self.ahead.lines,
-                ahead = inout(reg) self.ahead.from => _,
-                x = inout(reg) x => _,
-                x_stride = in(reg) self.x_stride,
-                w = inout(reg) self.weights => _,
-                count = inout(reg) self.count => _,
-                step_bytes = const STEP_BYTES,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
-            );
+            if has_amx() {
+                multiply!("tdpbf16ps", self, sums);
+            } else {
+                self.model(tiles, sums, |sum, x: &[bf16; 32], w: &[[bf16; 2]; 16]| {
+                    let of = |i: usize| {
+                        let products = x[i..].iter().step_by(2).zip(w);
+                        products
+                            .fold(0.0, |sum: f32, (x, w)| w[i].to_f32().mul_add(x.to_f32(), sum))
+                    };
+                    sum + (of(0) + of(1))
+                });
+            }
         }
     }
 
-    /// Two tiles of rows, at `x.0` and `x.1`, by 32 outputs, into the sums of each.
+    /// Adds the products of signed bytes of inputs and unsigned ones of weights to `sums`, 64 for each row.
     ///
     /// # Safety
-    /// As [`Steps::one_by_four`], with 32 sums of each row.
+    /// As [`Steps::pairs`].
     #[inline(always)]
-    pub(super) unsafe fn two_by_two(
-        &self,
-        _: &Tiles,
-        x: (*const bf16, *const bf16),
-        sums: (*mut f32, *mut f32),
-    ) {
+    pub(crate) unsafe fn bytes(&self, tiles: &Tiles, sums: *mut i32) {
         // SAFETY: as the caller's; a prefetch may name any address.
         unsafe {
-            asm!(
-                "test {n}, {n}",
-                "jnz 2f",
-                "tileloadd tmm0, [{sums0} + {stride}*1]",
-                "tileloadd tmm1, [{sums0} + {stride}*1 + 64]",
-                "tileloadd tmm2, [{sums1} + {stride}*1]",
-                "tileloadd tmm3, [{sums1} + {stride}*1 + 64]",
-                "jmp 3f",
-                "2:",
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "3:",
-                "tileloadd tmm4, [{x0} + {x_stride}*1]",
-                "tileloadd tmm6, [{w} + {stride}*1]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{w} + {stride}*1 + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tileloadd tmm5, [{x1} + {x_stride}*1]",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "mov {n}, {lines}",
-                "test {n}, {n}",
-                "jz 5f",
-                "4:",
-                "prefetcht1 [{ahead}]",
-                "add {ahead}, 64",
-                "dec {n}",
-                "jnz 4b",
-                "5:",
-                "add {w}, {step_bytes}",
-                "add {x0}, 64",
-                "add {x1}, 64",
-                "dec {count}",
-                "jnz 3b",
-                "tilestored [{sums0} + {stride}*1], tmm0",
-                "tilestored [{sums0} + {stride}*1 + 64], tmm1",
-                "tilestored [{sums1} + {stride}*1], tmm2",
-                "tilestored [{sums1} + {stride}*1 + 64], tmm3",
-                n = inout(reg) usize::from(self.fresh) => _,
-                sums0 = in(reg) sums.0,
-                sums1 = in(reg) sums.1,
-                stride = in(reg) GROUP_BYTES,
-                lines = in(reg) self.ahead.lines,
-                ahead = inout(reg) self.ahead.from => _,
-                x0 = inout(reg) x.0 => _,
-                x1 = inout(reg) x.1 => _,
-                x_stride = in(reg) self.x_stride,
-                w = inout(reg) self.weights => _,
-                count = inout(reg) self.count => _,
-                step_bytes = const STEP_BYTES,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
-            );
+            if has_amx() {
+                multiply!("tdpbsud", self, sums);
+            } else {
+                self.model(tiles, sums, |sum: i32, x: &[i8; 64], w: &[[u8; 4]; 16]| {
+                    let products = x.iter().zip(w.as_flattened());
+                    products
+                        .fold(sum, |sum, (&x, &w)| sum.wrapping_add(i32::from(x) * i32::from(w)))
+                });
+            }
+        }
+    }
+
+    /// What the instructions do, in plain Rust: `dot` adds the products of a step of a row of inputs and of a column of
+    /// weights to a sum.
+    ///
+    /// # Safety
+    /// As [`Steps::pairs`]; `X` and 16 words `W` are as large as a row of a tile.
+    #[inline(never)]
+    unsafe fn model<X, W: Copy, T: Copy + Default>(
+        &self,
+        tiles: &Tiles,
+        sums: *mut T,
+        dot: impl Fn(T, &X, &[W; STEP_GROUPS]) -> T,
+    ) {
+        const { assert!(size_of::<X>() == ROW_BYTES && size_of::<W>() == size_of::<u32>()) };
+        for (row, column) in (0..tiles.rows).flat_map(|row| (0..WIDTH).map(move |c| (row, c))) {
+            // SAFETY: inside what the caller vouches for.
+            unsafe {
+                let to = sums.add(row * WIDTH + column);
+                let mut sum = if self.fresh { T::default() } else { to.read() };
+                for step in 0..self.count {
+                    let x = self.x.add(row * self.stride + step * ROW_BYTES);
+                    let words: *const W = self.weights.add(step * STEP_BYTES).cast();
+                    let w = std::array::from_fn(|g| words.add(g * WIDTH + column).read_unaligned());
+                    sum = dot(sum, &x.cast::<X>().read_unaligned(), &w);
+                }
+                to.write(sum);
+            }
         }
     }
 }

@@ -11,6 +11,8 @@ mod tile;
 #[cfg(target_arch = "x86_64")]
 mod tiled;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use amx::{ROW_BYTES, STEP_GROUPS, Steps, TILE_ROWS, Tiles};
 pub(crate) use compact::{Coded, Compact, CompactPanel, CompactWeight, OCTET_PAIRS};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tiled::{Tiled, TiledCompact};

@@ -15,7 +15,7 @@ const VECTORS: usize = WIDTH / LANES;
 /// Bytes of a group of a panel, and how many cache lines that are.
 pub(super) const GROUP_BYTES: usize = WIDTH * size_of::<u32>();
 const GROUP_LINES: usize = GROUP_BYTES / LINE_BYTES;
-const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 
 /// One step along `K`: a group of weights, 32 bits for each output, times a group of inputs.
 pub(crate) trait Product: Send + Sync + 'static {
@@ -151,6 +151,13 @@ impl Ahead {
     #[inline(always)]
     pub(crate) fn part(from: *const u32, groups: usize, tile: usize, tiles: usize) -> Self {
         Self::spread(from.cast(), groups, GROUP_LINES, tile, tiles)
+    }
+
+    /// What is left after `steps` steps.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn after(self, steps: usize) -> Self {
+        Self { from: self.from.wrapping_add(steps * self.lines * LINE_BYTES), ..self }
     }
 
     /// The part that pass `pass` of `passes` asks for, out of `steps * step_lines` cache lines at

@@ -1,13 +1,13 @@
 //! Products of bf16 with AMX tiles, whatever the number of rows: no other instruction sums in the
 //! same order.
 //!
-//! Up to 16 rows are one tile and a panel is read once from end to end. More rows are pairs of
-//! tiles, all with the same number of rows: the last ones take the last rows, even if others have
-//! some of them too. They go block by block along `K`: half a panel's block is in the first-level
+//! Up to 16 rows are one tile and a panel is read once from end to end. More rows are several tiles, all
+//! with the same number of rows: the last one takes the last rows, even if others have
+//! some of them too. They go block by block along `K`: a panel's block is in the first-level
 //! cache while all rows use it, and the rows' block of inputs is in the second while a group of
 //! panels does.
 
-use super::amx::{STEP, STEP_BYTES, STEP_GROUPS, STEP_LINES, Steps, TILE_ROWS, Tiles};
+use super::amx::{ROW_BYTES, STEP_BYTES, STEP_GROUPS, STEP_LINES, Steps, TILE_ROWS, Tiles};
 use super::tile::{Ahead, GROUP_BYTES, WIDTH};
 use super::{Compact, CompactWeight, Matmul, OCTET_PAIRS, ROWS_TO_STAGE_ALONE};
 use crate::kernels::bind::{Binder, Kernel};
@@ -16,8 +16,10 @@ use crate::kernels::simd::Simd;
 use crate::kernels::worker::{Scratch, Worker};
 use half::bf16;
 
-/// Steps of a block: 32 KiB of half a panel.
-const BLOCK_STEPS: usize = 16;
+/// Inputs of a step.
+const STEP: usize = ROW_BYTES / size_of::<bf16>();
+/// Steps of a block: 32 KiB of a panel.
+const BLOCK_STEPS: usize = 8;
 /// The most bytes of sums that wait for their next block.
 const GROUP_SUMS: usize = 512 << 10;
 /// The most bytes of unpacked panels that are a group: what the second-level cache has room for.
@@ -108,7 +110,7 @@ impl Tiled {
 
     /// Panels whose sums are made together.
     fn group_panels(&self) -> usize {
-        if Cut::new(self.product.rows).pairs == 0 {
+        if Cut::new(self.product.rows).tiles == 1 {
             1
         } else {
             let most = GROUP_UNPACKED / self.unpacked_bytes().max(1);
@@ -173,7 +175,7 @@ impl Tiled {
         }
         let groups = self.product.k.div_ceil(2);
         let (whole, rest) = (groups / STEP_GROUPS, groups % STEP_GROUPS);
-        let block_steps = if cut.pairs == 0 { whole.max(1) } else { BLOCK_STEPS };
+        let block_steps = if cut.tiles == 1 { whole.max(1) } else { BLOCK_STEPS };
         // SAFETY: panels, rows and steps stay inside what was bound; scratch is large enough.
         unsafe {
             let weights: *const u8 = self.product.weight.row(0).cast();
@@ -243,22 +245,18 @@ struct Cut {
     rows: usize,
     /// Rows of every tile.
     tile_rows: usize,
-    /// Pairs of tiles, or zero when all rows are one tile.
-    pairs: usize,
+    tiles: usize,
 }
 
 impl Cut {
     fn new(rows: usize) -> Self {
-        if rows <= TILE_ROWS {
-            return Self { rows, tile_rows: rows, pairs: 0 };
-        }
-        let pairs = rows.div_ceil(2 * TILE_ROWS);
-        Self { rows, tile_rows: rows.div_ceil(2 * pairs), pairs }
+        let tiles = rows.div_ceil(TILE_ROWS).max(1);
+        Self { rows, tile_rows: rows.div_ceil(tiles), tiles }
     }
 
     /// Rows of sums: tiles that have rows in common have sums of their own.
     fn sum_rows(&self) -> usize {
-        self.tile_rows * (2 * self.pairs).max(1)
+        self.tile_rows * self.tiles
     }
 
     /// The first row of a tile.
@@ -289,7 +287,7 @@ impl Inputs {
     /// for the `count` steps at `next`, or for those a little ahead when rows are but one tile.
     ///
     /// # Safety
-    /// As [`Steps::one_by_four`] for every tile.
+    /// As [`Steps::pairs`] for every tile.
     #[inline(always)]
     unsafe fn multiply(
         &self,
@@ -299,36 +297,20 @@ impl Inputs {
         next: *const u8,
         sums: *mut f32,
     ) {
-        let Cut { tile_rows, pairs, .. } = self.cut;
-        let x = self.x.wrapping_add(step * STEP);
-        let steps = Steps {
-            weights,
-            count,
-            x_stride: self.x_stride * size_of::<bf16>(),
-            fresh: step == 0,
-            ahead: Ahead::spread(weights.wrapping_add(AHEAD_BYTES), count, STEP_LINES, 0, 1),
-        };
-        // SAFETY: as the caller's; rows of tiles are rows of inputs.
-        unsafe {
-            if pairs == 0 {
-                return steps.one_by_four(&self.tiles, x, sums);
-            }
-            for half in 0..2 {
-                for pair in 0..pairs {
-                    let (pass, passes) = (half * pairs + pair, 2 * pairs);
-                    let steps = Steps {
-                        weights: weights.wrapping_add(half * GROUP_BYTES / 2),
-                        ahead: Ahead::spread(next, count, STEP_LINES, pass, passes),
-                        ..steps
-                    };
-                    let at = |tile: usize| {
-                        let x = x.add(self.cut.first_row(tile) * self.x_stride);
-                        (x, sums.add(tile * tile_rows * WIDTH + half * WIDTH / 2))
-                    };
-                    let ((x0, sums0), (x1, sums1)) = (at(2 * pair), at(2 * pair + 1));
-                    steps.two_by_two(&self.tiles, (x0, x1), (sums0, sums1));
-                }
-            }
+        let Cut { tile_rows, tiles, .. } = self.cut;
+        let next = if tiles == 1 { weights.wrapping_add(AHEAD_BYTES) } else { next };
+        for tile in 0..tiles {
+            let row = self.cut.first_row(tile);
+            let steps = Steps {
+                weights,
+                count,
+                x: self.x.wrapping_add(row * self.x_stride + step * STEP).cast(),
+                stride: self.x_stride * size_of::<bf16>(),
+                fresh: step == 0,
+                ahead: Ahead::spread(next, count, STEP_LINES, tile, tiles),
+            };
+            // SAFETY: as the caller's; rows of tiles are rows of inputs.
+            unsafe { steps.pairs(&self.tiles, sums.add(tile * tile_rows * WIDTH)) }
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) trait Inner: Send + Sync + 'static {
     const EXPANDED_FROM: usize = 2;
     /// Whether inputs come as elements 0, 2, 1, 3 of each four.
     const CROSSED: bool = false;
+    /// Whether a word is four unsigned bytes that meet four signed ones, whose sums are exact: what AMX tiles multiply.
+    const BYTES: bool = false;
     /// What weights have too much, by which sums begin too low; 0 for floats.
     const OFFSET: i32 = 0;
 
@@ -221,6 +223,7 @@ impl<C: IntCode> Inner for Ints<C> {
     const EXPANSION: usize = if C::FOURS == 1 { 0 } else { C::FOURS };
     // Taking nibbles apart runs beside multiplying; expanding stores them.
     const EXPANDED_FROM: usize = 3;
+    const BYTES: bool = C::FOURS == 1;
     const OFFSET: i32 = C::OFFSET;
 
     #[inline(always)]

@@ -10,6 +10,8 @@ mod company;
 mod fold;
 mod inner;
 mod inputs;
+#[cfg(target_arch = "x86_64")]
+mod matrix;
 mod method;
 mod panel;
 mod quantise;
@@ -19,7 +21,7 @@ mod tile;
 
 pub(crate) use codes::{Bf16, Fp8, I4, I8, MxFp4};
 pub(crate) use inner::{Floats, Inner, Pairs};
-pub(crate) use method::{Coded, CodedBytes, Compacted, Exact, Float, Fp8Fp8, Integer};
+pub(crate) use method::{Coded, CodedBytes, Compacted, Exact, Float, Fp8Fp8, Integer, Method};
 pub(crate) use quantise::{ByRow, ByScale, InFp8};
 
 use super::bind::{Binder, Kernel, Rows, product};
@@ -30,7 +32,7 @@ use super::worker::{Scratch, Worker, share};
 use company::{Company, Gathering, Lists, Meeting, Seen};
 use fold::{Fold, InputScales, Scale};
 use inputs::{Inputs, start_row};
-use method::{Chosen, Method, XScales};
+use method::{Chosen, XScales};
 use panel::{EXPANDED_BYTES, Panel, Results, Work};
 use source::{Feed, Size, Source};
 use store::{Store, Stored, Weights};
@@ -52,6 +54,8 @@ pub(crate) struct Product<M: Method> {
     weight: Rows<u32>,
     scales: Option<Rows<u32>>,
     gathering: Gathering,
+    /// Whether many rows may go through AMX tiles.
+    tiles: bool,
     end: End,
 }
 
@@ -106,6 +110,7 @@ impl<M: Method> Kernel for Product<M> {
             weight,
             scales,
             gathering,
+            tiles: b.has_tiles(),
             end,
         })
     }
@@ -240,6 +245,7 @@ impl<M: Method> Product<M> {
                 inputs,
                 words: self.weights.words,
                 group: self.group,
+                tiles: self.tiles,
                 expanded: worker.private.cast(),
                 sums: sums.cast(),
                 partial: sums.add(self.sums_bytes()).cast(),

@@ -9,12 +9,17 @@ use crate::kernels::epilogue::{End, PanelSums, ResultRows};
 use crate::kernels::matmul::{
     Ahead, FAR_WORDS, OCTET_PAIRS, TURN, WIDTH, even_blocks, most_words, tile_rows,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::matmul::{STEP_GROUPS, TILE_ROWS};
 use crate::kernels::simd::{Simd, Vectorised};
 use std::marker::PhantomData;
 
 /// Bytes of a block that was expanded; one may be a group of up to twice as many words. Behind it what unpacking
 /// makes too much.
 pub(super) const EXPANDED_BYTES: usize = (2 * FAR_WORDS + OCTET_PAIRS) * WIDTH * size_of::<u32>();
+/// Steps of a block that AMX tiles meet: 32 KiB.
+#[cfg(target_arch = "x86_64")]
+const BLOCK_STEPS: usize = 8;
 /// How many words ahead of its use a panel that is read once is asked for.
 const WORDS_AHEAD: usize = 16;
 
@@ -24,6 +29,8 @@ pub(super) struct Work<'a, X> {
     /// Words of a panel and of a group for each output.
     pub(super) words: usize,
     pub(super) group: usize,
+    /// Whether many rows may go through AMX tiles.
+    pub(super) tiles: bool,
     /// Memory for a block that was expanded.
     pub(super) expanded: *mut u32,
     /// Sums `[rows][64]`.
@@ -87,12 +94,13 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let Self { work, weight, after, fold, rows, results } = self;
-        let &Work { inputs, words, group, expanded, sums, partial } = work;
-        let tiles = rows.len().div_ceil(P::most_rows::<S>());
+        let &Work { inputs, words, group, expanded, sums, partial, .. } = work;
+        let way = Way::new::<S, P>(work, rows.len());
+        let tiles = way.tiles;
         // SAFETY: words and rows stay inside what the caller vouches for.
         unsafe {
-            if let Some(weights) = weight.words().filter(|_| tiles == 1) {
-                let next = weights.wrapping_add(WORDS_AHEAD * WIDTH);
+            if let Some(weights) = weight.words().filter(|_| tiles == 1 && !way.expands) {
+                let next: *const u32 = weights.wrapping_add(WORDS_AHEAD * WIDTH);
                 let stretch = Stretch::<P, F> {
                     weights,
                     first: 0,
@@ -102,7 +110,7 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
                     inputs,
                     next: &[],
                     fold,
-                    ahead: Ahead::part(next, words, 0, 1),
+                    ahead: way.ahead(next, words, W::WORD_LINES, 0),
                     partial,
                     sums,
                 };
@@ -113,9 +121,8 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
             if tiles == 1 && weight.multiply::<S, P>((words, after), x, sums) {
                 return results.store::<S>(0, rows, sums);
             }
-            let expands = P::EXPANSION > 0 && tiles >= P::EXPANDED_FROM;
-            let expansion = if expands { P::EXPANSION } else { 1 };
-            let block = block_words(words, group, most_words::<S>(tiles.max(2)) / expansion);
+            let expansion = if way.expands { P::EXPANSION } else { 1 };
+            let block = block_words(words, group, way.most_words / expansion);
             for first in (0..words).step_by(block) {
                 let count = block.min(words - first);
                 // Where it ends as what it is expanded to.
@@ -126,7 +133,7 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
                 }
                 let ends = first + count == words;
                 let block = Block {
-                    weights: if expands { expanded } else { from },
+                    weights: if way.expands { expanded } else { from },
                     first,
                     count,
                     next: if ends { after } else { weight.at(first + count) },
@@ -134,14 +141,59 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
                     fold,
                     results: ends.then_some(results),
                 };
-                if expands {
+                if way.expands {
                     S::enter(Expand::<P> { from, to: expanded, count, of: PhantomData });
-                    block.tiles::<S, P::Expanded>(work, rows, tiles, expansion);
+                    block.tiles::<S, P::Expanded>(work, rows, way, expansion);
                 } else {
-                    block.tiles::<S, P>(work, rows, tiles, 1);
+                    block.tiles::<S, P>(work, rows, way, 1);
                 }
             }
         }
+    }
+}
+
+/// How rows meet a panel.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Tiles of rows.
+    tiles: usize,
+    /// Words that requests are counted by.
+    step: usize,
+    /// Whether weights are expanded first.
+    expands: bool,
+    /// The most words of a block, expanded.
+    most_words: usize,
+}
+
+impl Way {
+    #[inline(always)]
+    fn new<S: Simd, P: Inner>(work: &Work<'_, P::X>, rows: usize) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if work.tiles
+            && const { P::BYTES || P::EXPANSION > 0 && P::Expanded::BYTES }
+            && rows > P::most_rows::<S>()
+        {
+            return Self {
+                tiles: rows.div_ceil(TILE_ROWS),
+                step: STEP_GROUPS,
+                expands: P::EXPANSION > 0,
+                most_words: BLOCK_STEPS * STEP_GROUPS,
+            };
+        }
+        let tiles = rows.div_ceil(P::most_rows::<S>());
+        Self {
+            tiles,
+            step: 1,
+            expands: P::EXPANSION > 0 && tiles >= P::EXPANDED_FROM,
+            most_words: most_words::<S>(tiles.max(2)),
+        }
+    }
+
+    /// What a tile asks for of `words` words at `next`, each of `lines` lines.
+    #[inline(always)]
+    fn ahead(self, next: *const u32, words: usize, lines: usize, tile: usize) -> Ahead {
+        let steps = words.div_ceil(self.step);
+        Ahead::spread(next.cast(), steps, lines * self.step, tile, self.tiles)
     }
 }
 
@@ -170,12 +222,12 @@ impl<F: Fold> Block<'_, F> {
         &self,
         work: &Work<'_, P::X>,
         rows: &[u32],
-        tiles: usize,
+        way: Way,
         expansion: usize,
     ) {
         let steps = self.count * expansion;
-        for tile in 0..tiles {
-            let (row, count) = tile_rows(rows.len(), tiles, tile);
+        for tile in 0..way.tiles {
+            let (row, count) = tile_rows(rows.len(), way.tiles, tile);
             let lines = self.lines.div_ceil(expansion);
             // Sums that are not kept for another block stay in the nearest cache.
             let is_only = self.first == 0 && self.results.is_some();
@@ -189,7 +241,7 @@ impl<F: Fold> Block<'_, F> {
                 inputs: work.inputs,
                 next: &rows[row + count..],
                 fold: self.fold,
-                ahead: Ahead::spread(self.next.cast(), steps, lines, tile, tiles),
+                ahead: way.ahead(self.next, steps, lines, tile),
                 partial: work.partial.wrapping_add(at),
                 sums: work.sums.wrapping_add(at),
             };

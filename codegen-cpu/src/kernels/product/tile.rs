@@ -3,11 +3,13 @@
 use super::fold::{Fold, Place};
 use super::inner::Inner;
 use super::inputs::Inputs;
+#[cfg(target_arch = "x86_64")]
+use super::matrix::Matrix;
 use crate::kernels::matmul::{Ahead, TURN, WIDTH};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 
 /// Vectors of a panel.
-const VECTORS: usize = WIDTH / LANES;
+pub(super) const VECTORS: usize = WIDTH / LANES;
 const LINE_BYTES: usize = 64;
 
 /// Some words of a panel and what they meet.
@@ -35,7 +37,7 @@ pub(super) struct Stretch<'a, P: Inner, F> {
 }
 
 impl<P: Inner, F: Fold> Stretch<'_, P, F> {
-    /// Adds the products of the rows of inputs `rows`, at most [`Inner::most_rows`].
+    /// Adds the products of the rows of inputs `rows`, at most [`Inner::most_rows`], or with AMX a tile of more.
     ///
     /// # Safety
     /// As [`Simd`]; pointers are valid for the sizes that the fields name, rows exist.
@@ -50,6 +52,8 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
                 4 if const { S::MAX_ROWS > 3 } => self.rows::<S, 4>(rows),
                 5 if const { S::MAX_ROWS > 3 } => self.rows::<S, 5>(rows),
                 6 if const { S::MAX_ROWS > 3 } => self.rows::<S, 6>(rows),
+                #[cfg(target_arch = "x86_64")]
+                _ if const { P::BYTES } => S::enter(Matrix(self, rows)),
                 _ => unreachable!("tiles have 1 to 6 rows"),
             }
         }
@@ -162,7 +166,7 @@ impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, 
 /// # Safety
 /// As [`Simd`]; weights and inputs are valid for as many words.
 #[inline(always)]
-unsafe fn words<S: Simd, P: Inner, const R: usize, const V: usize>(
+pub(super) unsafe fn words<S: Simd, P: Inner, const R: usize, const V: usize>(
     w: *const u32,
     count: usize,
     x: [*const P::X; R],

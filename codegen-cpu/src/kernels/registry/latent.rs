@@ -13,16 +13,16 @@ use crate::kernels::matmul::Matmul;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::matmul::Tiled;
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::simd::Avx512;
+use crate::kernels::simd::Avx512Bf16;
 use half::bf16;
 
 type HeadProduct<W> = HeadMatmul<W, Matmul<W>>;
 
-/// Per-head products with bf16 weights; AMX has an instruction for these alone.
+/// Per-head products with bf16 weights, which AMX tiles multiply in an order of their own.
 fn bf16_head_matmul(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
     #[cfg(target_arch = "x86_64")]
     if set == InstructionSet::Avx512Amx {
-        return compiled::<HeadMatmul<bf16, Tiled>, Avx512>(b);
+        return compiled::<HeadMatmul<bf16, Tiled>, Avx512Bf16>(b);
     }
     choose::<HeadProduct<bf16>>(set, b)
 }

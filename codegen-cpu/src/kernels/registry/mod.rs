@@ -42,6 +42,9 @@ pub(crate) fn bind(
     };
     let (known, bind) = tables.iter().copied().flatten().find(|(known, _)| *known == name)?;
     binder.call(known, linear);
+    if set == InstructionSet::Avx512Amx {
+        binder.allow_tiles();
+    }
     Some(bind(set, binder))
 }
 
@@ -63,9 +66,9 @@ fn choose<K: Kernel>(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn 
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx2 => compiled::<K, Avx2>(b),
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512 | InstructionSet::Avx512Amx => compiled::<K, Avx512>(b),
+        InstructionSet::Avx512 => compiled::<K, Avx512>(b),
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512Bf16 => compiled::<K, Avx512Bf16>(b),
+        InstructionSet::Avx512Bf16 | InstructionSet::Avx512Amx => compiled::<K, Avx512Bf16>(b),
         #[cfg(target_arch = "aarch64")]
         InstructionSet::Neon => compiled::<K, Neon<NO_DOTS>>(b),
         #[cfg(target_arch = "aarch64")]

@@ -11,17 +11,17 @@ use crate::kernels::matmul::{Compact, Matmul};
 use crate::kernels::matmul::{Tiled, TiledCompact};
 use crate::kernels::product::{
     ByRow, ByScale, Coded, CodedBytes, Compacted, Exact, Float, Fp8, Fp8Fp8, I4, I8, InFp8,
-    Integer, MxFp4, Product,
+    Integer, Method, MxFp4, Product,
 };
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::simd::Avx512;
+use crate::kernels::simd::Avx512Bf16;
 use half::bf16;
 
-/// Products with bf16 weights; AMX has an instruction for these alone.
+/// Products with bf16 weights, which AMX tiles multiply in an order of their own.
 fn bf16_matmul(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
     #[cfg(target_arch = "x86_64")]
     if set == InstructionSet::Avx512Amx {
-        return compiled::<Tiled, Avx512>(b);
+        return compiled::<Tiled, Avx512Bf16>(b);
     }
     choose::<Matmul<bf16>>(set, b)
 }
@@ -30,9 +30,18 @@ fn bf16_matmul(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, 
 fn compact_matmul(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {
     #[cfg(target_arch = "x86_64")]
     if set == InstructionSet::Avx512Amx {
-        return compiled::<TiledCompact, Avx512>(b);
+        return compiled::<TiledCompact, Avx512Bf16>(b);
     }
     choose::<Compact>(set, b)
+}
+
+/// Products of experts with bf16 weights: Intel's processors, which have AMX, multiply pairs at half the rate of `f32`.
+fn bf16_experts<M: Method>(
+    set: InstructionSet,
+    b: &mut Binder<'_>,
+) -> Result<Box<dyn Run>, String> {
+    let set = if set == InstructionSet::Avx512Amx { InstructionSet::Avx512 } else { set };
+    choose::<Product<M>>(set, b)
 }
 
 pub(super) const KERNELS: Table = &[
@@ -84,10 +93,10 @@ pub(super) const KERNELS: Table = &[
     ("dequant_matmul_i4_bf16_bf16", choose::<Product<Coded<I4, bf16>>>),
     ("grouped_matmul_f32_f32", choose::<Product<Float<f32>>>),
     ("grouped_matmul_f32_bf16", choose::<Product<Float<f32>>>),
-    ("grouped_matmul_bf16_f32", choose::<Product<Float<bf16>>>),
-    ("grouped_matmul_bf16_bf16", choose::<Product<Float<bf16>>>),
-    ("grouped_matmul_compact_f32", choose::<Product<Compacted>>),
-    ("grouped_matmul_compact_bf16", choose::<Product<Compacted>>),
+    ("grouped_matmul_bf16_f32", bf16_experts::<Float<bf16>>),
+    ("grouped_matmul_bf16_bf16", bf16_experts::<Float<bf16>>),
+    ("grouped_matmul_compact_f32", bf16_experts::<Compacted>),
+    ("grouped_matmul_compact_bf16", bf16_experts::<Compacted>),
     ("grouped_quant_matmul_i8_f32", choose::<Product<Integer<I8>>>),
     ("grouped_quant_matmul_i8_bf16", choose::<Product<Integer<I8>>>),
     ("grouped_quant_matmul_i4_f32", choose::<Product<Integer<I4>>>),
