@@ -231,7 +231,7 @@ fn best_peak(integers: bool, tiles: bool, threads: usize) -> Option<f64> {
     Peak::ALL
         .into_iter()
         .filter(|p| p.name().starts_with("int8") == integers)
-        .filter(|p| tiles || *p != Peak::AmxBf16)
+        .filter(|p| tiles || !matches!(p, Peak::AmxBf16 | Peak::AmxInt8))
         .filter_map(|p| peak_flops(p, threads))
         .reduce(f64::max)
 }

@@ -31,7 +31,7 @@ impl Operands {
         match self {
             Operands::F32 => &[Peak::F32MultiplyAdd],
             Operands::Bf16 => &Peak::FLOATS,
-            Operands::Int8 => &[Peak::F32MultiplyAdd, Peak::Int8DotProduct],
+            Operands::Int8 => &[Peak::F32MultiplyAdd, Peak::Int8DotProduct, Peak::AmxInt8],
         }
     }
 }

@@ -19,12 +19,19 @@ pub enum Peak {
     Int8DotProduct,
     /// `tdpbf16ps`, where the system lets the process use AMX.
     AmxBf16,
+    /// `tdpbsud`, likewise.
+    AmxInt8,
 }
 
 impl Peak {
     /// All of them.
-    pub const ALL: [Peak; 4] =
-        [Peak::F32MultiplyAdd, Peak::Bf16DotProduct, Peak::Int8DotProduct, Peak::AmxBf16];
+    pub const ALL: [Peak; 5] = [
+        Peak::F32MultiplyAdd,
+        Peak::Bf16DotProduct,
+        Peak::Int8DotProduct,
+        Peak::AmxBf16,
+        Peak::AmxInt8,
+    ];
 
     /// Those of floating-point numbers.
     pub const FLOATS: [Peak; 3] = [Peak::F32MultiplyAdd, Peak::Bf16DotProduct, Peak::AmxBf16];
@@ -36,6 +43,7 @@ impl Peak {
             Peak::Bf16DotProduct => "bf16 dot product",
             Peak::Int8DotProduct => "int8 dot product",
             Peak::AmxBf16 => "bf16 AMX tiles",
+            Peak::AmxInt8 => "int8 AMX tiles",
         }
     }
 }

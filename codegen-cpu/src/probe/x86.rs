@@ -54,7 +54,11 @@ pub(super) fn kernel(peak: Peak) -> Option<(Probe, f64)> {
         }
         Peak::AmxBf16 if has_amx() => {
             // SAFETY: the guard asked whether the machine has it and the system allows it.
-            Some((|rounds| unsafe { amx(rounds) }, (TILE_CHAINS * 16 * 16 * 32 * 2) as f64))
+            Some((|rounds| unsafe { amx_bf16(rounds) }, (TILE_CHAINS * 16 * 16 * 32 * 2) as f64))
+        }
+        Peak::AmxInt8 if has_amx() => {
+            // SAFETY: as above.
+            Some((|rounds| unsafe { amx_int8(rounds) }, (TILE_CHAINS * 16 * 16 * 64 * 2) as f64))
         }
         _ => None,
     }
@@ -122,36 +126,44 @@ fn byte_dot_avx512(rounds: usize) {
     black_box(sums);
 }
 
-/// # Safety
-/// The machine has AMX with bf16 and the process may use it.
-unsafe fn amx(rounds: usize) {
-    let mut config = FullTiles([0; 64]);
-    config.0[0] = 1;
-    for tile in 0..8 {
-        config.0[16 + 2 * tile] = 64;
-        config.0[48 + tile] = 16;
-    }
-    // SAFETY: the configuration is valid, the tiles are set before they are used and released
-    // after; the instructions are the caller's promise.
-    unsafe {
-        asm!(
-            "ldtilecfg [{config}]",
-            "2:",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm3, tmm5, tmm7",
-            "dec {rounds}",
-            "jnz 2b",
-            "tilerelease",
-            config = in(reg) &config,
-            rounds = inout(reg) rounds => _,
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
-        );
-    }
+/// A probe of an instruction that multiplies tiles.
+macro_rules! amx {
+    ($name:ident, $dot:literal) => {
+        /// # Safety
+        /// The machine has AMX with bf16 and bytes and the process may use it.
+        unsafe fn $name(rounds: usize) {
+            let mut config = FullTiles([0; 64]);
+            config.0[0] = 1;
+            for tile in 0..8 {
+                config.0[16 + 2 * tile] = 64;
+                config.0[48 + tile] = 16;
+            }
+            // SAFETY: the configuration is valid, the tiles are set before they are used and released
+            // after; the instructions are the caller's promise.
+            unsafe {
+                asm!(
+                    "ldtilecfg [{config}]",
+                    "2:",
+                    concat!($dot, " tmm0, tmm4, tmm6"),
+                    concat!($dot, " tmm1, tmm4, tmm7"),
+                    concat!($dot, " tmm2, tmm5, tmm6"),
+                    concat!($dot, " tmm3, tmm5, tmm7"),
+                    "dec {rounds}",
+                    "jnz 2b",
+                    "tilerelease",
+                    config = in(reg) &config,
+                    rounds = inout(reg) rounds => _,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
 }
+
+amx!(amx_bf16, "tdpbf16ps");
+amx!(amx_int8, "tdpbsud");
 
 #[target_feature(enable = "avx2,fma")]
 fn fma_avx2(rounds: usize) {

@@ -8,15 +8,11 @@
 //!
 //! Loops are whole `asm!` blocks: the compiler keeps nothing in tiles between them.
 
-use super::tile::{Ahead, GROUP_BYTES, LINE_BYTES, WIDTH};
+use super::tile::{Ahead, GROUP_BYTES, LINE_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
 use crate::device::has_amx;
 use half::bf16;
 use std::arch::asm;
 
-/// Rows of a tile of inputs or sums.
-pub(crate) const TILE_ROWS: usize = 16;
-/// Words along `K` of a step: rows of a tile of weights.
-pub(crate) const STEP_GROUPS: usize = 16;
 /// Bytes of a step of a row of inputs: a row of a tile.
 pub(crate) const ROW_BYTES: usize = STEP_GROUPS * size_of::<u32>();
 /// Bytes of a panel's weights for a step.
@@ -106,7 +102,7 @@ pub(crate) struct Steps {
     pub(crate) ahead: Ahead,
 }
 
-/// A part of the lines of a step, a quarter of them after `$more` are added.
+/// Asks for a quarter of the lines of a step, rounded down after `$more`, 0 to 3, were added: four of these ask for all.
 macro_rules! ask {
     ($more:literal) => {
         concat!(

@@ -12,7 +12,7 @@ mod tile;
 mod tiled;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use amx::{ROW_BYTES, STEP_GROUPS, Steps, TILE_ROWS, Tiles};
+pub(crate) use amx::{ROW_BYTES, Steps, Tiles};
 pub(crate) use compact::{Coded, Compact, CompactPanel, CompactWeight, OCTET_PAIRS};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tiled::{Tiled, TiledCompact};
@@ -24,8 +24,8 @@ use super::simd::{LANES, Simd};
 use super::worker::{Scratch, Worker, share};
 use half::bf16;
 pub(crate) use tile::{
-    Ahead, FAR_WORDS, NEAR_WORDS, PairDot, Plain, Product, TURN, WIDTH, Widening, block_words,
-    even_blocks, most_words,
+    Ahead, FAR_WORDS, NEAR_WORDS, PairDot, Plain, Product, STEP_GROUPS, TILE_ROWS, TURN, WIDTH,
+    Widening, block_words, even_blocks, most_words,
 };
 use tile::{Block, widen};
 

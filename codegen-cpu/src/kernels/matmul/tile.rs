@@ -204,6 +204,9 @@ pub(crate) fn even_blocks(words: usize, most: usize, unit: usize) -> usize {
     words.div_ceil(words.div_ceil(most).max(1)).next_multiple_of(unit).max(unit)
 }
 
+/// Rows of a tile of AMX, and the words along `K` that it takes at once.
+pub(crate) const TILE_ROWS: usize = 16;
+pub(crate) const STEP_GROUPS: usize = 16;
 /// Words that are multiplied without a branch between them.
 pub(crate) const TURN: usize = 4;
 /// Words for each output of a panel that stay in the second-level cache.

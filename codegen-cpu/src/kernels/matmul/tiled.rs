@@ -7,8 +7,8 @@
 //! cache while all rows use it, and the rows' block of inputs is in the second while a group of
 //! panels does.
 
-use super::amx::{ROW_BYTES, STEP_BYTES, STEP_GROUPS, STEP_LINES, Steps, TILE_ROWS, Tiles};
-use super::tile::{Ahead, GROUP_BYTES, WIDTH};
+use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Tiles};
+use super::tile::{Ahead, GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
 use super::{Compact, CompactWeight, Matmul, OCTET_PAIRS, ROWS_TO_STAGE_ALONE};
 use crate::kernels::bind::{Binder, Kernel};
 use crate::kernels::epilogue::{PanelSums, ResultRows};

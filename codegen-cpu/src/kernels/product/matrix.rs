@@ -1,4 +1,5 @@
-//! Tiles of more rows than have their sums in vectors, by AMX: sums of bytes are exact, so that they are those of [`super::tile`].
+//! Tiles of more rows than have their sums in vectors, by AMX: sums of bytes are exact, and so those of
+//! [`super::tile`].
 
 use super::fold::{Fold, Place};
 use super::inner::Inner;

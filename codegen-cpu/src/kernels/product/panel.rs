@@ -7,10 +7,9 @@ use super::store::Stored;
 use super::tile::{Expand, Stretch};
 use crate::kernels::epilogue::{End, PanelSums, ResultRows};
 use crate::kernels::matmul::{
-    Ahead, FAR_WORDS, OCTET_PAIRS, TURN, WIDTH, even_blocks, most_words, tile_rows,
+    Ahead, FAR_WORDS, OCTET_PAIRS, STEP_GROUPS, TILE_ROWS, TURN, WIDTH, even_blocks, most_words,
+    tile_rows,
 };
-#[cfg(target_arch = "x86_64")]
-use crate::kernels::matmul::{STEP_GROUPS, TILE_ROWS};
 use crate::kernels::simd::{Simd, Vectorised};
 use std::marker::PhantomData;
 
@@ -18,7 +17,6 @@ use std::marker::PhantomData;
 /// makes too much.
 pub(super) const EXPANDED_BYTES: usize = (2 * FAR_WORDS + OCTET_PAIRS) * WIDTH * size_of::<u32>();
 /// Steps of a block that AMX tiles meet: 32 KiB.
-#[cfg(target_arch = "x86_64")]
 const BLOCK_STEPS: usize = 8;
 /// How many words ahead of its use a panel that is read once is asked for.
 const WORDS_AHEAD: usize = 16;
@@ -122,7 +120,8 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
                 return results.store::<S>(0, rows, sums);
             }
             let expansion = if way.expands { P::EXPANSION } else { 1 };
-            let block = block_words(words, group, way.most_words / expansion);
+            let unit = TURN.max(way.step / expansion);
+            let block = block_words(words, group, way.most_words / expansion, unit);
             for first in (0..words).step_by(block) {
                 let count = block.min(words - first);
                 // Where it ends as what it is expanded to.
@@ -168,10 +167,12 @@ struct Way {
 impl Way {
     #[inline(always)]
     fn new<S: Simd, P: Inner>(work: &Work<'_, P::X>, rows: usize) -> Self {
-        #[cfg(target_arch = "x86_64")]
+        let expansion = P::EXPANSION.max(1);
         if work.tiles
             && const { P::BYTES || P::EXPANSION > 0 && P::Expanded::BYTES }
             && rows > P::most_rows::<S>()
+            // Shorter groups have no whole step.
+            && work.group * expansion >= STEP_GROUPS
         {
             return Self {
                 tiles: rows.div_ceil(TILE_ROWS),
@@ -260,14 +261,14 @@ impl<F: Fold> Block<'_, F> {
     }
 }
 
-/// Words of a block of a panel of `words`, about `most` at most: whole groups of `group` words unless they are
-/// much longer.
-fn block_words(words: usize, group: usize, most: usize) -> usize {
+/// Words of a block of a panel of `words`, about `most` at most: whole groups of `group` words, or of `unit` words where
+/// groups are much longer.
+fn block_words(words: usize, group: usize, most: usize, unit: usize) -> usize {
     let most = most.max(1);
     match group {
         _ if group <= most => even_blocks(words, most, group),
         _ if group <= 2 * most => group,
-        _ => even_blocks(words, most, TURN.min(most)),
+        _ => even_blocks(words, most, unit.min(most)),
     }
 }
 
@@ -280,7 +281,7 @@ mod tests {
         for expansion in [1, 2, 4, 8] {
             for group in 1..=1200 {
                 let total = group * 1200usize.div_ceil(group);
-                let words = block_words(total, group, FAR_WORDS / expansion);
+                let words = block_words(total, group, FAR_WORDS / expansion, TURN);
                 assert!(
                     words > 0 && (words * expansion + OCTET_PAIRS) * WIDTH * 4 <= EXPANDED_BYTES
                 );
@@ -290,6 +291,8 @@ mod tests {
                 assert!(blocks * words - total < blocks * group.max(TURN));
             }
         }
-        assert_eq!(block_words(1216, 1216, FAR_WORDS), 408, "not 512, 512 and 192");
+        assert_eq!(block_words(1216, 1216, FAR_WORDS, TURN), 408, "not 512, 512 and 192");
+        let steps = block_words(1216, 1216, BLOCK_STEPS * STEP_GROUPS, STEP_GROUPS);
+        assert_eq!(steps, 128, "whole steps, not 124");
     }
 }
