@@ -17,6 +17,70 @@ impl Run {
     pub(super) const NONE: Self = Self { from: std::ptr::null(), lines: 0 };
 }
 
+/// How far requests are ahead of what is read.
+#[derive(Default)]
+pub(super) struct Lead {
+    /// Cache lines of what is read next that were asked for; `None` where nothing was.
+    asked: Option<usize>,
+}
+
+impl Lead {
+    /// Begins a list of what to ask for while the next `now` cache lines are read: what is among them and `ahead` lines
+    /// behind them, but for what was asked for before; where nothing was, the first `ahead` lines are as good as read.
+    /// To be added is all that is read, from now on.
+    #[inline(always)]
+    pub(super) fn begin<'a>(&self, ahead: usize, now: usize, runs: &'a mut [Run]) -> List<'a> {
+        let skipped = self.asked.unwrap_or(ahead.min(now));
+        List { runs, count: 0, skipped, left: (now + ahead).saturating_sub(skipped), ahead }
+    }
+
+    /// Ends it, and returns how many runs there are.
+    #[inline(always)]
+    pub(super) fn end(&mut self, list: List<'_>) -> usize {
+        self.asked = Some(list.ahead - list.left.min(list.ahead));
+        list.count
+    }
+}
+
+/// Runs to ask for.
+pub(super) struct List<'a> {
+    runs: &'a mut [Run],
+    count: usize,
+    /// Cache lines that are not taken, of those that are added next.
+    skipped: usize,
+    /// Those that are taken then.
+    left: usize,
+    ahead: usize,
+}
+
+impl List<'_> {
+    /// Whether more is to be added.
+    #[inline(always)]
+    pub(super) fn wants_more(&self) -> bool {
+        self.left > 0
+    }
+
+    /// Whether runs of so many lines in all need not be added one by one.
+    #[inline(always)]
+    pub(super) fn skips(&mut self, lines: usize) -> bool {
+        let all = self.skipped >= lines;
+        self.skipped -= if all { lines } else { 0 };
+        all || !self.wants_more()
+    }
+
+    /// Adds what of `run` is to be taken.
+    #[inline(always)]
+    pub(super) fn add(&mut self, run: Run) {
+        let skips = self.skipped.min(run.lines);
+        let lines = self.left.min(run.lines - skips);
+        if lines > 0 {
+            self.runs[self.count] = Run { from: run.from.wrapping_add(skips * LINE_BYTES), lines };
+            self.count += 1;
+        }
+        (self.skipped, self.left) = (self.skipped - skips, self.left - lines);
+    }
+}
+
 /// Runs of memory to ask for, a few cache lines at a time and one after the other: a processor drops what is asked
 /// for while it waits for too much, and its own prefetching brings that only where lines come in their order.
 #[derive(Clone, Copy)]
@@ -152,6 +216,35 @@ impl<'a> Taken<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_line_is_asked_for_once_ahead_of_being_read() {
+        // Chunks of runs of three lines, each run by itself.
+        let chunks = [1, 1, 2, 2, 1, 2, 1, 2];
+        let run = |i: usize| Run { from: std::ptr::without_provenance(i * 1000), lines: 3 };
+        let number = |at: *const u8| at.addr() / 1000 * 3 + at.addr() % 1000 / LINE_BYTES;
+        for lines in [1, 2, 3, 4, 6, 7, 20] {
+            let mut lead = Lead::default();
+            let (mut first, mut next) = (0, lines.min(3 * chunks[0]));
+            for (c, now) in chunks.into_iter().enumerate() {
+                let (mut to, mut seen) = ([Run::NONE; 6], first);
+                let mut list = lead.begin(lines, 3 * now, &mut to);
+                for runs in chunks[c..].iter().take(3) {
+                    if !list.skips(3 * runs) {
+                        (seen..seen + runs).for_each(|i| list.add(run(i)));
+                    }
+                    seen += runs;
+                }
+                let count = lead.end(list);
+                for run in &to[..count] {
+                    assert_eq!(number(run.from), next, "lead {lines}, chunk {c}");
+                    next += run.lines;
+                }
+                first += now;
+                assert_eq!(next, (3 * first + lines).min(3 * seen), "lead {lines}, chunk {c}");
+            }
+        }
+    }
 
     #[test]
     fn runs_are_gone_through_line_by_line() {

@@ -1,6 +1,6 @@
 //! A work item of attention: a few rows of a sequence with some KV heads, chunk by chunk of their context.
 
-use super::ahead::{Ahead, Pace, Run};
+use super::ahead::{Ahead, Lead, List, Pace, Run};
 use super::numbers::{self, Factors};
 use super::soften::Softmax;
 use super::tile::{
@@ -9,6 +9,7 @@ use super::tile::{
 };
 use super::turns::Turns;
 use super::{Attention, ITEM_TILES};
+use crate::device::asks_as_it_lies;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::simd::{LANES, Simd};
@@ -20,7 +21,11 @@ use std::ops::Range;
 /// So many bytes of keys and values stay in a near cache from one item of a sequence to the next.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Cache lines of the next chunk that are asked for with each vector of scores or weights.
+/// So many cache lines ahead of what is read keys and values are asked for, where not a chunk ahead. Then a processor's
+/// own prefetching, which follows what is read, goes on beside.
+const LEAD_LINES: usize = 256;
+
+/// Cache lines that are asked for with each vector of scores or weights.
 const PACE_LINES: usize = 2;
 
 /// Consecutive rows of a sequence with consecutive KV heads.
@@ -125,16 +130,22 @@ struct Chunk<T> {
 }
 
 impl<T> Chunk<T> {
-    /// Writes its runs of `lines` cache lines in the order in which they lie in each block; returns how many.
+    /// Takes its runs of `lines` cache lines into a list, in the order in which they lie where `as_they_lie`, else in
+    /// that in which they are read.
     #[inline(always)]
-    fn list(&self, lines: usize, to: &mut [Run]) -> usize {
-        let blocks = self.first..self.end;
-        let count = 2 * blocks.len();
-        for (b, to) in blocks.zip(to.chunks_exact_mut(2)) {
-            let [keys, values] = [self.keys[b].cast(), self.values[b].cast()];
-            to.copy_from_slice(&[Run { from: keys, lines }, Run { from: values, lines }]);
+    fn list(&self, lines: usize, as_they_lie: bool, to: &mut List<'_>) {
+        let blocks = self.end - self.first;
+        if to.skips(2 * blocks * lines) {
+            return;
         }
-        count
+        let (outer, inner) = if as_they_lie { (blocks, 2) } else { (2, blocks) };
+        for i in 0..outer {
+            for j in 0..inner {
+                let (b, of_values) = if as_they_lie { (i, j) } else { (j, i) };
+                let from = if of_values == 0 { &self.keys } else { &self.values };
+                to.add(Run { from: from[self.first + b].cast(), lines });
+            }
+        }
     }
 }
 
@@ -204,6 +215,37 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         }
     }
 
+    /// Lists what to ask for while `chunk` of an item is read, before the item's `next` chunk and the first one of what
+    /// comes `after`; returns how many runs that is.
+    ///
+    /// # Safety
+    /// As [`Attention::chunk`], of the item `after` too.
+    #[inline(always)]
+    unsafe fn list(
+        &self,
+        item: Item,
+        [chunk, next]: [&Chunk<T>; 2],
+        after: Option<Item>,
+        lead: &mut Lead,
+        to: &mut [Run; 6 * CHUNK_BLOCKS],
+    ) -> usize {
+        let lines = self.lines(item);
+        // The runs of a single head are short.
+        let as_they_lie = item.heads == 1 || asks_as_it_lies();
+        let ahead = if as_they_lie { 2 * CHUNK_BLOCKS * lines } else { LEAD_LINES };
+        let mut list = lead.begin(ahead, 2 * (chunk.end - chunk.first) * lines, to);
+        chunk.list(lines, as_they_lie, &mut list);
+        next.list(lines, as_they_lie, &mut list);
+        if let Some(after) = after
+            && list.wants_more()
+        {
+            // SAFETY: the caller's promise.
+            let chunk = unsafe { self.chunk(after, self.begin(after)) };
+            chunk.list(self.lines(after), as_they_lie, &mut list);
+        }
+        lead.end(list)
+    }
+
     /// Cache lines of the keys, or the values, of an item's heads in a block.
     #[inline(always)]
     fn lines(&self, item: Item) -> usize {
@@ -240,6 +282,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         worker: &Worker<'_>,
         item: Item,
         after: Option<Item>,
+        lead: &mut Lead,
     ) {
         let Item { sequence, row, rows, head, heads } = item;
         let (stride, queries) = (self.stride(), rows * self.group);
@@ -257,7 +300,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             // The first item of a sequence reads them from memory.
             let bytes = (longest - begin.min(longest)) / BLOCK_TOKENS * self.kv.block_len();
             let asks = row == sequence * self.rows || bytes * size_of::<T>() > KEPT_BYTES;
-            let (mut runs, mut asked_after) = ([Run::NONE; 4 * CHUNK_BLOCKS], false);
+            let mut runs = [Run::NONE; 6 * CHUNK_BLOCKS];
             let ahead = Cell::new(Ahead::NONE);
             for start in (begin..longest).step_by(CHUNK_TOKENS) {
                 let chunk = next;
@@ -265,17 +308,11 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 if chunk.first == chunk.end {
                     continue;
                 }
-                // A chunk ahead of what is computed; a short one leaves time for the one after it.
-                if asks && !asked_after {
-                    let mut count = next.list(self.lines(item), &mut runs);
-                    if next.end - next.first < chunk.end - chunk.first
-                        && let Some(after) = after
-                    {
-                        asked_after = true;
-                        let chunk = self.chunk(after, self.begin(after));
-                        count += chunk.list(self.lines(after), &mut runs[count..]);
-                    }
+                if asks {
+                    let count = self.list(item, [&chunk, &next], after, lead, &mut runs);
                     ahead.set(Ahead::new(&runs[..count]));
+                } else {
+                    *lead = Lead::default();
                 }
                 let mut parts = [(0, 0); ITEM_TILES * MOST_QUERIES];
                 let parts = &mut parts[..rows];

@@ -34,6 +34,7 @@ use super::kv::{BLOCK_TOKENS, Kv};
 use super::simd::{Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
+use ahead::Lead;
 use item::Item;
 use sinks::Sinks;
 use std::ops::Range;
@@ -168,7 +169,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 true => 1,
                 false => self.item_heads::<S>(),
             };
-            let (mut done, mut waiting) = (0, None::<Item>);
+            let (mut done, mut waiting, mut lead) = (0, None::<Item>, Lead::default());
             for (sequence, row, rows) in items() {
                 let cost = cost(row, rows) / self.kv.heads;
                 for head in 0..self.kv.heads {
@@ -185,14 +186,14 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                         _ => {
                             let item = Item { sequence, row, rows, head, heads: 1 };
                             if let Some(before) = waiting.replace(item) {
-                                self.item::<S>(worker, before, Some(item));
+                                self.item::<S>(worker, before, Some(item), &mut lead);
                             }
                         }
                     }
                 }
             }
             if let Some(last) = waiting {
-                self.item::<S>(worker, last, None);
+                self.item::<S>(worker, last, None, &mut lead);
             }
         }
     }
