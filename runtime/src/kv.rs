@@ -115,12 +115,15 @@ impl KvBlocks {
 
     /// Own blocks until `held` has `count`; takes what there is and says whether that is enough.
     pub(crate) fn grow(&mut self, held: &mut HeldBlocks, count: usize) -> bool {
+        let before = held.blocks.len();
         while held.blocks.len() < count {
             let evict = || self.prefix.as_mut().and_then(PrefixCache::evict);
-            let Some(block) = self.pool.take().or_else(evict) else { return false };
+            let Some(block) = self.pool.take().or_else(evict) else { break };
             held.blocks.push(block);
         }
-        true
+        // Attention reads memory faster in the order in which it lies; the cache gives the end of a sequence first.
+        held.blocks[before..].sort_unstable();
+        held.blocks.len() >= count
     }
 
     /// Takes everything in `held` back; what is in the cache stays there.

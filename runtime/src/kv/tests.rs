@@ -151,6 +151,18 @@ fn started(kv: &mut KvBlocks, tokens: &[u32]) -> (HeldBlocks, usize) {
 }
 
 #[test]
+fn what_is_taken_at_once_is_in_the_order_in_which_it_lies() {
+    let mut kv = KvBlocks::new(4, BLOCK, true);
+    let tokens: Vec<u32> = (0..3 * BLOCK as u32).collect();
+    let (mut a, _) = started(&mut kv, &tokens);
+    kv.share(&mut a, &tokens);
+    kv.give_back(&mut a);
+    let others: Vec<u32> = (100..100 + 4 * BLOCK as u32).collect();
+    let (b, found) = started(&mut kv, &others);
+    assert_eq!((b.blocks, found, kv.evicted()), (vec![0, 1, 2, 3], 0, 3));
+}
+
+#[test]
 fn two_who_fed_the_same_keep_one_block() {
     let mut kv = KvBlocks::new(10, BLOCK, true);
     let tokens: Vec<u32> = (0..11).collect();
