@@ -21,8 +21,8 @@ use std::ops::Range;
 /// So many bytes of keys and values stay in a near cache from one item of a sequence to the next.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// So many cache lines ahead of what is read keys and values are asked for, where not a chunk ahead. Then a processor's
-/// own prefetching, which follows what is read, goes on beside.
+/// How many cache lines ahead of what is read keys and values are asked for, where not a whole chunk: so near that the
+/// processor's own prefetching, which follows what is read, goes on beside.
 const LEAD_LINES: usize = 256;
 
 /// Cache lines that are asked for with each vector of scores or weights.
@@ -232,7 +232,9 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         let lines = self.lines(item);
         // The runs of a single head are short.
         let as_they_lie = item.heads == 1 || asks_as_it_lies();
-        let ahead = if as_they_lie { 2 * CHUNK_BLOCKS * lines } else { LEAD_LINES };
+        // No more than a chunk, so that only a last one is followed by what comes after the item.
+        let whole = 2 * CHUNK_BLOCKS * lines;
+        let ahead = if as_they_lie { whole } else { LEAD_LINES.min(whole) };
         let mut list = lead.begin(ahead, 2 * (chunk.end - chunk.first) * lines, to);
         chunk.list(lines, as_they_lie, &mut list);
         next.list(lines, as_they_lie, &mut list);
