@@ -35,14 +35,13 @@ impl Pool {
         self.free.push(piece);
     }
 
-    /// Moves free pieces into `held` until it has `count`. Takes what there is when there are too
-    /// few, and says whether `held` has them all.
+    /// Moves free pieces into `held` until it has `count`, in the order in which they lie, which attention reads
+    /// fastest. Takes what there is when there are too few, and says whether `held` has them all.
     pub(crate) fn grow(&mut self, held: &mut Vec<u32>, count: usize) -> bool {
-        while held.len() < count {
-            let Some(piece) = self.take() else { return false };
-            held.push(piece);
-        }
-        true
+        let before = held.len();
+        held.extend(std::iter::from_fn(|| self.take()).take(count.saturating_sub(before)));
+        held[before..].sort_unstable();
+        held.len() >= count
     }
 
     #[cfg(test)]
@@ -67,6 +66,8 @@ mod tests {
         assert_eq!(pool.free(), 0);
         b.drain(..).for_each(|block| pool.give_back(block));
         assert_eq!(pool.free(), 3);
+        assert!(pool.grow(&mut b, 2));
+        assert_eq!(b, [0, 1], "in order, though the last given back comes first");
     }
 
     #[test]

@@ -90,20 +90,18 @@ pub(super) struct Ahead {
     end: *const Run,
     /// What is left of the one that is.
     left: Run,
-    /// Whether [`Taken::ask_here`] asks for lines into the nearest cache.
-    near: bool,
 }
 
 impl Ahead {
     /// Nothing.
     pub(super) const NONE: Self =
-        Self { runs: std::ptr::null(), end: std::ptr::null(), left: Run::NONE, near: false };
+        Self { runs: std::ptr::null(), end: std::ptr::null(), left: Run::NONE };
 
     /// All of `runs`, which stay where they are.
     #[inline(always)]
     pub(super) fn new(runs: &[Run]) -> Self {
         let range = runs.as_ptr_range();
-        Self { runs: range.start, end: range.end, left: Run::NONE, near: asks_near() }
+        Self { runs: range.start, end: range.end, left: Run::NONE }
     }
 
     /// Where the next `count` lines begin, of which the last may lie behind the end of a run.
@@ -140,23 +138,28 @@ pub(super) struct Pace<'a> {
 /// What a tile takes of an [`Ahead`] that several share, if there is one.
 pub(super) struct Taken<'a> {
     from: Option<&'a Cell<Ahead>>,
-    ahead: Option<Ahead>,
+    /// Words alone: a copy that has a byte and what pads it keeps loads waiting for stores.
+    ahead: Ahead,
+    /// Whether lines are asked for into the nearest cache, where that may be.
+    near: bool,
 }
 
 impl<'a> Taken<'a> {
     #[inline(always)]
     pub(super) fn new(from: Option<&'a Cell<Ahead>>) -> Self {
-        Self { from, ahead: from.map(Cell::get) }
+        let ahead = from.map_or(Ahead::NONE, Cell::get);
+        Self { from, ahead, near: from.is_some() && asks_near() }
     }
 
-    /// As [`Ahead::next`], if there is something to ask for.
+    /// Where the next `count` lines begin, to be asked for by the caller, or `instead` where there is nothing to ask
+    /// for, and whether into the nearest cache.
     ///
     /// # Safety
-    /// As there.
+    /// As [`Ahead::next`].
     #[inline(always)]
-    unsafe fn next(&mut self, count: usize) -> Option<*const u8> {
+    pub(super) unsafe fn next_or(&mut self, count: usize, instead: *const u8) -> (*const u8, bool) {
         // SAFETY: the caller's promise.
-        self.ahead.as_mut().and_then(|ahead| unsafe { ahead.next(count) })
+        (unsafe { self.ahead.next(count) }.unwrap_or(instead), self.near)
     }
 
     /// Asks for the next `count` lines.
@@ -167,7 +170,7 @@ impl<'a> Taken<'a> {
     pub(super) unsafe fn ask<S: Simd>(&mut self, count: usize) {
         // SAFETY: the caller's promise; what is asked for may be anywhere.
         unsafe {
-            if let Some(from) = self.next(count) {
+            if let Some(from) = self.ahead.next(count) {
                 for i in 0..count {
                     S::prefetch_far(from.wrapping_add(i * LINE_BYTES));
                 }
@@ -183,10 +186,9 @@ impl<'a> Taken<'a> {
     pub(super) unsafe fn ask_here<S: Simd>(&mut self, count: usize) {
         // SAFETY: the caller's promise; what is asked for may be anywhere.
         unsafe {
-            if let Some(from) = self.next(count) {
-                let near = self.ahead.is_some_and(|ahead| ahead.near);
+            if let Some(from) = self.ahead.next(count) {
                 for i in 0..count {
-                    S::prefetch_to(from.wrapping_add(i * LINE_BYTES), near);
+                    S::prefetch_to(from.wrapping_add(i * LINE_BYTES), self.near);
                 }
             }
         }
@@ -207,8 +209,8 @@ impl<'a> Taken<'a> {
     /// Puts back what was not asked for.
     #[inline(always)]
     pub(super) fn put_back(self) {
-        if let (Some(from), Some(ahead)) = (self.from, self.ahead) {
-            from.set(ahead);
+        if let Some(from) = self.from {
+            from.set(self.ahead);
         }
     }
 }

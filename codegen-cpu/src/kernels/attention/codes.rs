@@ -2,7 +2,7 @@
 
 use super::ahead::Taken;
 use super::numbers::{Codes, Sum, words};
-use super::tile::{CHUNK_TOKENS, Scores, Values};
+use super::tile::{CHUNK_TOKENS, LINE_BYTES, Scores, Values};
 use super::turns::run;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
@@ -12,6 +12,9 @@ use crate::kernels::simd::{LANES, Simd, Vectorised};
 const GROUP: usize = 4;
 /// Groups of tokens of a block.
 const BLOCK_GROUPS: usize = BLOCK_TOKENS / GROUP;
+/// Cache lines asked for with four vectors of values where heads take turns: one fewer, since some are asked for while
+/// scores become weights.
+const TURN_LINES: usize = 3;
 
 /// The scores of `Q` queries.
 pub(super) struct ScoreTile<'a, const Q: usize>(pub(super) &'a Scores<'a, i8>);
@@ -160,14 +163,11 @@ impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let ValueTile(values, first) = self;
-        let &Values {
-            blocks, ahead, tokens, all, d, rounded, factors, whole, sums, stride, ..
-        } = values;
-        let left = if V == 1 { d - first } else { LANES };
-        // SAFETY: as for `KvElement::accumulate`; only the last vector may be short.
+        let &Values { blocks, ahead, tokens, all, factors, whole, sums, stride, .. } = values;
+        // SAFETY: as for `KvElement::accumulate`.
         unsafe {
             let (mut acc, mut ahead) = ([[Sum::<S>::zero(); V]; Q], Taken::new(ahead));
-            let at = |q: usize, v: usize| whole.add(2 * (q * stride + first + v * LANES));
+            let at = |q: usize, v: usize| whole.add(q * stride + first + v * LANES);
             if tokens.0 > all.0 {
                 for (q, row) in acc.iter_mut().enumerate() {
                     for (v, sum) in row.iter_mut().enumerate() {
@@ -176,22 +176,18 @@ impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile
                 }
             }
             for block in tokens.0 / BLOCK_TOKENS..tokens.1 / BLOCK_TOKENS {
-                let codes = blocks.get_unchecked(block).add(first * GROUP);
-                for group in 0..BLOCK_GROUPS {
-                    // Some are asked for while scores become weights.
-                    ahead.ask_here::<S>(const { if TURNS && V == 4 { 3 } else { V } });
-                    let at: *const f32 = codes.add(group * d * GROUP).cast();
-                    let codes: [Codes<S>; V] = std::array::from_fn(|v| {
-                        let words = f32::load_part::<S>(at.add(v * LANES), left);
-                        Codes::new(S::to_bits(words))
-                    });
-                    for (q, row) in acc.iter_mut().enumerate() {
-                        let numbers = rounded.add(q * CHUNK_TOKENS).cast();
-                        let planes = words(numbers, CHUNK_TOKENS, block * BLOCK_GROUPS + group);
-                        for (sum, codes) in row.iter_mut().zip(codes) {
-                            codes.add_products(sum, planes);
-                        }
+                if const { TURNS && V == 4 } {
+                    let instead = blocks.get_unchecked(block).add(first * GROUP).cast();
+                    let (from, near) = ahead.next_or(BLOCK_GROUPS * TURN_LINES, instead);
+                    match near {
+                        true => self.add_block::<S, true>(block, from, &mut acc),
+                        false => self.add_block::<S, false>(block, from, &mut acc),
                     }
+                    continue;
+                }
+                for group in 0..BLOCK_GROUPS {
+                    ahead.ask_here::<S>(V);
+                    self.add_group::<S>(block, group, &mut acc);
                 }
                 if first == 0 && !TURNS {
                     ahead.ask_here::<S>(1);
@@ -212,6 +208,57 @@ impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile
                     let at = sums.add(q * stride + first + v * LANES);
                     let by = S::splat(factors.scale);
                     S::store(at, S::mul_add(sum.total(factors), by, S::load(at)));
+                }
+            }
+        }
+    }
+}
+
+impl<const Q: usize, const V: usize, const TURNS: bool> ValueTile<'_, Q, V, TURNS> {
+    /// Adds the products of a block, and asks for [`TURN_LINES`] lines from `ahead` on with each group. With a branch
+    /// between them, as where each group's lines are found by themselves, the compiler loads all groups before it
+    /// multiplies, for which there are too few registers.
+    ///
+    /// # Safety
+    /// As for [`super::tile::KvElement::accumulate`].
+    #[inline(always)]
+    unsafe fn add_block<S: Simd, const NEAR: bool>(
+        &self,
+        block: usize,
+        ahead: *const u8,
+        acc: &mut [[Sum<S>; V]; Q],
+    ) {
+        for group in 0..BLOCK_GROUPS {
+            // SAFETY: as the caller's; what is asked for may be anywhere.
+            unsafe {
+                for line in group * TURN_LINES..(group + 1) * TURN_LINES {
+                    S::prefetch_to(ahead.wrapping_add(line * LINE_BYTES), NEAR);
+                }
+                self.add_group::<S>(block, group, acc);
+            }
+        }
+    }
+
+    /// Adds the products of a block's group of tokens.
+    ///
+    /// # Safety
+    /// As for [`super::tile::KvElement::accumulate`].
+    #[inline(always)]
+    unsafe fn add_group<S: Simd>(&self, block: usize, group: usize, acc: &mut [[Sum<S>; V]; Q]) {
+        let &ValueTile(&Values { blocks, d, rounded, .. }, first) = self;
+        let left = if V == 1 { d - first } else { LANES };
+        // SAFETY: as the caller's; only the last vector may be short.
+        unsafe {
+            let at = blocks.get_unchecked(block).add((first + group * d) * GROUP).cast::<f32>();
+            let codes: [Codes<S>; V] = std::array::from_fn(|v| {
+                let words = f32::load_part::<S>(at.add(v * LANES), left);
+                Codes::new(S::to_bits(words))
+            });
+            for (q, row) in acc.iter_mut().enumerate() {
+                let numbers = rounded.add(q * CHUNK_TOKENS).cast();
+                let planes = words(numbers, CHUNK_TOKENS, block * BLOCK_GROUPS + group);
+                for (sum, codes) in row.iter_mut().zip(codes) {
+                    codes.add_products(sum, planes);
                 }
             }
         }

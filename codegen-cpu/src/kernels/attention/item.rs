@@ -55,7 +55,7 @@ struct Room {
     rounded: *mut bf16,
     largest: *mut f32,
     factors: *mut Factors,
-    /// Sums of products of codes, `2 * stride` apart.
+    /// Sums of products of codes, `stride` apart.
     whole: *mut u32,
 }
 
@@ -63,7 +63,7 @@ impl Room {
     /// Floats that it takes for `queries` queries; sums of codes if there are any.
     const fn floats(queries: usize, stride: usize, codes: bool) -> usize {
         let factors = 2 * size_of::<Factors>() / size_of::<f32>();
-        let whole = if codes { 2 * stride } else { 0 };
+        let whole = if codes { stride } else { 0 };
         let chunk = CHUNK_TOKENS + CHUNK_TOKENS / 2;
         queries * (2 * stride + whole + chunk + 2 * LANES + factors + 1)
     }
@@ -78,7 +78,7 @@ impl Room {
             let scores = sums.add(queries * stride);
             let rounded: *mut bf16 = scores.add(queries * CHUNK_TOKENS).cast();
             let whole: *mut u32 = rounded.add(queries * CHUNK_TOKENS).cast();
-            let totals: *mut f32 = whole.add(if codes { queries * 2 * stride } else { 0 }).cast();
+            let totals: *mut f32 = whole.add(if codes { queries * stride } else { 0 }).cast();
             let largest = totals.add(queries * LANES);
             let factors: *mut Factors = largest.add(queries * LANES).cast();
             let q_factors = factors.add(queries);
@@ -114,7 +114,7 @@ impl Room {
             rounded: self.rounded.wrapping_add(query * CHUNK_TOKENS),
             largest: self.largest.wrapping_add(query * LANES),
             factors: self.factors.wrapping_add(query),
-            whole: self.whole.wrapping_add(query * 2 * stride),
+            whole: self.whole.wrapping_add(query * stride),
         }
     }
 }
@@ -481,7 +481,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                         weights: room.scores.add(first * CHUNK_TOKENS).cast_const(),
                         rounded: room.rounded.add(first * CHUNK_TOKENS).cast_const(),
                         factors: room.factors.add(first).cast_const(),
-                        whole: room.whole.add(first * 2 * stride),
+                        whole: room.whole.add(first * stride),
                         sums: room.sums.add(first * stride),
                         stride,
                         turns,

@@ -19,6 +19,9 @@ const LEAST: f32 = 1e-30;
 /// What codes are kept above their number.
 const BIAS: i32 = 128;
 
+// The products of a chunk's weights with codes have a sum of 32 bits.
+const _: () = assert!(CHUNK_TOKENS * 255 * LARGEST as usize <= i32::MAX as usize);
+
 /// What the sums of products with codes still need: `scale * (sum + offset)`.
 #[derive(Clone, Copy)]
 pub(super) struct Factors {
@@ -258,22 +261,33 @@ impl<S: Simd> Sum<S> {
     /// As [`Sum::store`] put it there.
     ///
     /// # Safety
-    /// As [`Simd`]; `from` is valid for two vectors.
+    /// As [`Simd`]; `from` is valid for a vector.
     #[inline(always)]
     pub(super) unsafe fn load(from: *const u32) -> Self {
         // SAFETY: the caller's promise.
-        unsafe { Self([S::load_bits(from), S::load_bits(from.add(LANES))]) }
+        unsafe {
+            let (sum, zero) = (S::load_bits(from), S::splat_bits(0));
+            Self(if S::BYTE_DOT { [zero, sum] } else { [sum, zero] })
+        }
     }
 
+    /// Stores both planes' sums as one.
+    ///
     /// # Safety
-    /// As [`Simd`]; `to` is valid for two vectors.
+    /// As [`Simd`]; `to` is valid for a vector.
     #[inline(always)]
     pub(super) unsafe fn store(self, to: *mut u32) {
         // SAFETY: the caller's promise.
-        unsafe {
-            S::store_bits(to, self.0[0]);
-            S::store_bits(to.add(LANES), self.0[1]);
-        }
+        unsafe { S::store_bits(to, self.joined()) }
+    }
+
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    unsafe fn joined(self) -> S::I {
+        let Self([sum, low]) = self;
+        // SAFETY: as the caller's.
+        unsafe { if S::BYTE_DOT { S::add_bits(S::shl::<7>(sum), low) } else { sum } }
     }
 
     /// The sum, without what codes are kept above their number.
@@ -282,12 +296,8 @@ impl<S: Simd> Sum<S> {
     /// As [`Simd`].
     #[inline(always)]
     pub(super) unsafe fn total(self, factors: Factors) -> S::V {
-        let Self([sum, low]) = self;
         // SAFETY: as the caller's.
-        unsafe {
-            let sum = if S::BYTE_DOT { S::add_bits(S::shl::<7>(sum), low) } else { sum };
-            S::to_float(S::add_bits(sum, S::splat_bits(factors.offset as u32)))
-        }
+        unsafe { S::to_float(S::add_bits(self.joined(), S::splat_bits(factors.offset as u32))) }
     }
 }
 

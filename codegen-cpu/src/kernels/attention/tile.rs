@@ -214,7 +214,7 @@ pub(in crate::kernels) struct Values<'a, T> {
     pub(super) rounded: *const bf16,
     /// Of whole numbers.
     pub(super) factors: *const Factors,
-    /// Sums of products of codes where not all tokens are taken in one go, `2 * stride` apart.
+    /// Sums of products of codes where not all tokens are taken in one go, `stride` apart.
     pub(super) whole: *mut u32,
     /// Sums, `stride` apart.
     pub(super) sums: *mut f32,

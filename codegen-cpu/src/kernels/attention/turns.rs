@@ -87,7 +87,7 @@ impl<T> Values<'_, T> {
                 weights: self.weights.add(query * CHUNK_TOKENS),
                 rounded: self.rounded.add(query * CHUNK_TOKENS),
                 factors: self.factors.add(query),
-                whole: self.whole.wrapping_add(query * 2 * self.stride),
+                whole: self.whole.wrapping_add(query * self.stride),
                 sums: self.sums.add(query * self.stride),
                 turns: Turns::NONE,
                 ..*self
