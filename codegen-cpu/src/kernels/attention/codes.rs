@@ -119,7 +119,11 @@ unsafe fn add_group<S: Simd, const Q: usize, const B: usize>(
 ) {
     // SAFETY: as the caller's.
     unsafe {
-        let codes = keys.map(|k| Codes::<S>::new(S::load_bits(k.add(g * LANES))));
+        // No closure: with AVX2 the compiler calls it, and each instruction in it, as a function.
+        let mut codes = [Codes::<S>::new(S::splat_bits(0)); B];
+        for (codes, k) in codes.iter_mut().zip(keys) {
+            *codes = Codes::new(S::load_bits(k.add(g * LANES)));
+        }
         for (row, q) in sums.iter_mut().zip(q) {
             let planes = words(q, stride, g);
             for (sum, codes) in row.iter_mut().zip(codes) {
@@ -250,10 +254,11 @@ impl<const Q: usize, const V: usize, const TURNS: bool> ValueTile<'_, Q, V, TURN
         // SAFETY: as the caller's; only the last vector may be short.
         unsafe {
             let at = blocks.get_unchecked(block).add((first + group * d) * GROUP).cast::<f32>();
-            let codes: [Codes<S>; V] = std::array::from_fn(|v| {
+            let mut codes = [Codes::<S>::new(S::splat_bits(0)); V];
+            for (v, codes) in codes.iter_mut().enumerate() {
                 let words = f32::load_part::<S>(at.add(v * LANES), left);
-                Codes::new(S::to_bits(words))
-            });
+                *codes = Codes::new(S::to_bits(words));
+            }
             for (q, row) in acc.iter_mut().enumerate() {
                 let numbers = rounded.add(q * CHUNK_TOKENS).cast();
                 let planes = words(numbers, CHUNK_TOKENS, block * BLOCK_GROUPS + group);

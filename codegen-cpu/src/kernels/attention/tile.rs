@@ -165,6 +165,12 @@ pub(super) const fn pairs<S: Simd, T: KvElement>() -> bool {
     S::PAIR_DOT && T::BF16
 }
 
+/// Whether there are registers for the scores of several blocks.
+#[inline(always)]
+const fn several<S: Simd, T: KvElement>() -> bool {
+    S::WIDE || pairs::<S, T>()
+}
+
 /// The most query heads of a tile for `S`.
 #[inline(always)]
 pub(super) const fn most_queries<S: Simd>() -> usize {
@@ -236,12 +242,12 @@ impl<T: FloatKv, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
         unsafe {
             let mut largest = [S::splat(f32::NEG_INFINITY); Q];
             // Enough sums at once to hide the latency of the instruction.
-            if const { pairs::<S, T>() && Q < 4 } {
+            if const { several::<S, T>() && Q < 4 } {
                 while block + 4 <= scores.blocks.len() {
                     scores.some_blocks::<S, Q, 4>(block, &mut largest);
                     block += 4;
                 }
-            } else if const { pairs::<S, T>() } {
+            } else if const { several::<S, T>() } {
                 while block + 2 <= scores.blocks.len() {
                     if block + 3 == scores.blocks.len() {
                         scores.some_blocks::<S, Q, 3>(block, &mut largest);
@@ -292,14 +298,12 @@ impl<T: FloatKv> Scores<'_, T> {
                         }
                     }
                 } else {
-                    let x = q.add(g * T::Keys::GROUP);
-                    for (b, k) in keys.iter().enumerate() {
-                        let mut column = sums.map(|row| [row[b]]);
-                        T::Keys::step::<S, Q, 1>(k.add(g * LANES), x, stride, &mut column);
-                        for (row, [sum]) in sums.iter_mut().zip(column) {
-                            row[b] = sum;
-                        }
+                    let mut words = keys;
+                    for words in &mut words {
+                        *words = words.add(g * LANES);
                     }
+                    let x = q.add(g * T::Keys::GROUP);
+                    T::Keys::columns::<S, Q, B>(words, x, stride, &mut sums);
                 }
             }
             ahead.put_back();

@@ -26,16 +26,35 @@ pub(crate) trait Product: Send + Sync + 'static {
     /// Inputs of a group.
     const GROUP: usize;
 
-    /// Adds the products of `V` vectors of weights and `R` rows of inputs.
+    /// Adds the products of the vector of weights at each of `w` and `R` rows of inputs.
     ///
     /// # Safety
-    /// As [`Simd`]; `w` holds `V` vectors and each row of `x` a group.
+    /// As [`Simd`]; each of `w` holds a vector and each row of `x` a group.
+    unsafe fn columns<S: Simd, const R: usize, const V: usize>(
+        w: [*const u32; V],
+        x: *const Self::X,
+        stride: usize,
+        sums: &mut [[S::V; V]; R],
+    );
+
+    /// [`Product::columns`] of `V` vectors of weights that lie together.
+    ///
+    /// # Safety
+    /// As there; `w` holds `V` vectors.
+    #[inline(always)]
     unsafe fn step<S: Simd, const R: usize, const V: usize>(
         w: *const u32,
         x: *const Self::X,
         stride: usize,
         sums: &mut [[S::V; V]; R],
-    );
+    ) {
+        let mut vectors = [w; V];
+        for (v, vector) in vectors.iter_mut().enumerate() {
+            *vector = w.wrapping_add(v * LANES);
+        }
+        // SAFETY: as the caller's.
+        unsafe { Self::columns::<S, R, V>(vectors, x, stride, sums) }
+    }
 }
 
 /// `f32` weights.
@@ -51,8 +70,8 @@ impl Product for Plain {
     const GROUP: usize = 1;
 
     #[inline(always)]
-    unsafe fn step<S: Simd, const R: usize, const V: usize>(
-        w: *const u32,
+    unsafe fn columns<S: Simd, const R: usize, const V: usize>(
+        w: [*const u32; V],
         x: *const f32,
         stride: usize,
         sums: &mut [[S::V; V]; R],
@@ -60,8 +79,8 @@ impl Product for Plain {
         // SAFETY: as the caller's.
         unsafe {
             let mut weights = [S::splat(0.0); V];
-            for (v, weight) in weights.iter_mut().enumerate() {
-                *weight = S::load(w.add(v * LANES).cast());
+            for (weight, w) in weights.iter_mut().zip(w) {
+                *weight = S::load(w.cast());
             }
             for (r, row) in sums.iter_mut().enumerate() {
                 let x = S::splat(*x.add(r * stride));
@@ -79,8 +98,8 @@ impl Product for Widening {
     const GROUP: usize = 2;
 
     #[inline(always)]
-    unsafe fn step<S: Simd, const R: usize, const V: usize>(
-        w: *const u32,
+    unsafe fn columns<S: Simd, const R: usize, const V: usize>(
+        w: [*const u32; V],
         x: *const f32,
         stride: usize,
         sums: &mut [[S::V; V]; R],
@@ -89,8 +108,8 @@ impl Product for Widening {
         unsafe {
             // One half of the pairs at a time: both at once do not fit the registers.
             let mut even = [S::splat(0.0); V];
-            for (v, weight) in even.iter_mut().enumerate() {
-                *weight = S::load_even(w.add(v * LANES));
+            for (weight, w) in even.iter_mut().zip(w) {
+                *weight = S::load_even(w);
             }
             for (r, row) in sums.iter_mut().enumerate() {
                 let x0 = S::splat(*x.add(r * stride));
@@ -99,8 +118,8 @@ impl Product for Widening {
                 }
             }
             let mut odd = [S::splat(0.0); V];
-            for (v, weight) in odd.iter_mut().enumerate() {
-                *weight = S::load_odd(w.add(v * LANES));
+            for (weight, w) in odd.iter_mut().zip(w) {
+                *weight = S::load_odd(w);
             }
             for (r, row) in sums.iter_mut().enumerate() {
                 let x1 = S::splat(*x.add(r * stride + 1));
@@ -118,8 +137,8 @@ impl Product for PairDot {
     const GROUP: usize = 2;
 
     #[inline(always)]
-    unsafe fn step<S: Simd, const R: usize, const V: usize>(
-        w: *const u32,
+    unsafe fn columns<S: Simd, const R: usize, const V: usize>(
+        w: [*const u32; V],
         x: *const bf16,
         stride: usize,
         sums: &mut [[S::V; V]; R],
@@ -128,8 +147,8 @@ impl Product for PairDot {
         unsafe {
             for (r, row) in sums.iter_mut().enumerate() {
                 let pair = x.add(r * stride).cast::<u32>().read_unaligned();
-                for (v, sum) in row.iter_mut().enumerate() {
-                    *sum = S::pair_dot(*sum, w.add(v * LANES), pair);
+                for (sum, w) in row.iter_mut().zip(w) {
+                    *sum = S::pair_dot(*sum, w, pair);
                 }
             }
         }
