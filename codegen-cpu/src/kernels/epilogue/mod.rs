@@ -350,7 +350,9 @@ impl End {
                 _ => std::array::from_fn(|v| S::load(sums.add(v * LANES))),
             };
             if let Some(factor) = factor {
-                values = values.map(|v| S::mul(v, S::splat(factor)));
+                for value in &mut values {
+                    *value = S::mul(*value, S::splat(factor));
+                }
             }
             if let Some(bias) = self.bias.of(row) {
                 add::<S, _>(&mut values, bias.add(first), width);
