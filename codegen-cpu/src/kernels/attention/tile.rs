@@ -299,8 +299,8 @@ impl<T: FloatKv> Scores<'_, T> {
                     }
                 } else {
                     let mut words = keys;
-                    for words in &mut words {
-                        *words = words.add(g * LANES);
+                    for word in &mut words {
+                        *word = word.add(g * LANES);
                     }
                     let x = q.add(g * T::Keys::GROUP);
                     T::Keys::columns::<S, Q, B>(words, x, stride, &mut sums);
