@@ -184,12 +184,12 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// Says that products of integers may use AMX tiles.
+    /// Says that the kernel may use AMX tiles.
     pub(crate) fn allow_tiles(&mut self) {
         self.tiles = true;
     }
 
-    /// Whether products of integers may use AMX tiles.
+    /// Whether the kernel may use AMX tiles.
     pub(crate) fn has_tiles(&self) -> bool {
         self.tiles
     }

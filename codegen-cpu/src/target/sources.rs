@@ -16,6 +16,7 @@ sources! {
     "KERNELS.md",
     "src/kernels/argmax.rs",
     "src/kernels/attention/ahead.rs",
+    "src/kernels/attention/amx.rs",
     "src/kernels/attention/codes.rs",
     "src/kernels/attention/item.rs",
     "src/kernels/attention/mod.rs",

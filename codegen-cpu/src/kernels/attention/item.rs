@@ -4,11 +4,12 @@ use super::ahead::{Ahead, Lead, List, Pace, Run};
 use super::numbers::{self, Factors};
 use super::soften::Softmax;
 use super::tile::{
-    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, LINE_BYTES, MOST_QUERIES, Scores, Values, most_queries,
-    pairs,
+    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, LINE_BYTES, Scores, Values, most_queries, pairs,
 };
 use super::turns::Turns;
-use super::{Attention, ITEM_TILES};
+use super::{Attention, MOST_ROWS};
+#[cfg(target_arch = "x86_64")]
+use super::{amx, tile};
 use crate::device::asks_as_it_lies;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
@@ -41,22 +42,25 @@ pub(super) struct Item {
 /// Working memory. What is kept from chunk to chunk has a place for each query of an item, those of a KV head
 /// after those of the one before.
 #[derive(Clone, Copy)]
-struct Room {
+pub(super) struct Room {
     /// Queries, `stride` floats apart.
-    q: *mut f32,
+    pub(super) q: *mut f32,
     q_factors: *mut Factors,
     /// Weighted values so far, `stride` apart.
-    sums: *mut f32,
+    pub(super) sums: *mut f32,
     /// A vector for each query, whose lanes add up to its weights so far.
     totals: *mut f32,
     maxima: *mut f32,
     /// Of one chunk.
-    scores: *mut f32,
-    rounded: *mut bf16,
-    largest: *mut f32,
+    pub(super) scores: *mut f32,
+    pub(super) rounded: *mut bf16,
+    pub(super) largest: *mut f32,
     factors: *mut Factors,
     /// Sums of products of codes, `stride` apart.
     whole: *mut u32,
+    /// Values of the blocks of a chunk that some rows do not see, for AMX tiles.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) kept: *mut bf16,
 }
 
 impl Room {
@@ -69,11 +73,14 @@ impl Room {
     }
 
     /// # Safety
-    /// `at` is valid for as many floats as [`Room::floats`] says.
+    /// `at` is valid for `kept` floats and as many behind them as [`Room::floats`] says.
     #[inline(always)]
-    unsafe fn new(at: *mut f32, queries: usize, stride: usize, codes: bool) -> Self {
+    unsafe fn new(at: *mut f32, queries: usize, stride: usize, codes: bool, kept: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
+            #[cfg(target_arch = "x86_64")]
+            let of_values = at.cast();
+            let at = at.add(kept);
             let sums = at.add(queries * stride);
             let scores = sums.add(queries * stride);
             let rounded: *mut bf16 = scores.add(queries * CHUNK_TOKENS).cast();
@@ -94,6 +101,8 @@ impl Room {
                 largest,
                 factors,
                 whole,
+                #[cfg(target_arch = "x86_64")]
+                kept: of_values,
             }
         }
     }
@@ -103,7 +112,7 @@ impl Room {
     /// # Safety
     /// There are so many queries.
     #[inline(always)]
-    fn from(self, query: usize, stride: usize) -> Self {
+    pub(super) fn from(self, query: usize, stride: usize) -> Self {
         Self {
             q: self.q.wrapping_add(query * stride),
             q_factors: self.q_factors.wrapping_add(query),
@@ -115,18 +124,19 @@ impl Room {
             largest: self.largest.wrapping_add(query * LANES),
             factors: self.factors.wrapping_add(query),
             whole: self.whole.wrapping_add(query * stride),
+            ..self
         }
     }
 }
 
 /// Keys and values of the blocks of a chunk for one head.
 #[derive(Clone, Copy)]
-struct Chunk<T> {
+pub(super) struct Chunk<T> {
     /// First and past-the-last block that hold tokens.
-    first: usize,
-    end: usize,
-    keys: [*const T; CHUNK_BLOCKS],
-    values: [*const T; CHUNK_BLOCKS],
+    pub(super) first: usize,
+    pub(super) end: usize,
+    pub(super) keys: [*const T; CHUNK_BLOCKS],
+    pub(super) values: [*const T; CHUNK_BLOCKS],
 }
 
 impl<T> Chunk<T> {
@@ -152,13 +162,29 @@ impl<T> Chunk<T> {
 impl<T: KvElement, O: Element> Attention<T, O> {
     /// Floats of working memory that an item of `heads` KV heads takes.
     pub(super) fn item_floats<S: Simd>(&self, heads: usize) -> usize {
-        let queries = heads * self.tile_rows::<S>() * self.group;
-        Room::floats(queries, self.stride(), T::CODES)
+        let queries = self.places(heads * self.tile_rows::<S>() * self.group);
+        self.kept() + Room::floats(queries, self.stride(), T::CODES)
+    }
+
+    /// The places of `queries` queries in working memory.
+    #[inline(always)]
+    fn places(&self, queries: usize) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.tiles {
+            return amx::places(queries);
+        }
+        queries
+    }
+
+    /// Floats of working memory for values of which some rows do not see all.
+    #[inline(always)]
+    fn kept(&self) -> usize {
+        if self.tiles { CHUNK_TOKENS * self.kv.d / 2 } else { 0 }
     }
 
     /// Elements between queries in working memory.
     #[inline(always)]
-    fn stride(&self) -> usize {
+    pub(super) fn stride(&self) -> usize {
         self.kv.d.next_multiple_of(LANES)
     }
 
@@ -290,7 +316,8 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         let (stride, queries) = (self.stride(), rows * self.group);
         // SAFETY: scratch memory is as large as `scratch` says.
         unsafe {
-            let room = Room::new(worker.private.cast(), heads * queries, stride, T::CODES);
+            let places = self.places(heads * queries);
+            let room = Room::new(worker.private.cast(), places, stride, T::CODES, self.kept());
             let of_head = |k: usize| room.from(k * queries, stride);
             for k in 0..heads {
                 self.enter::<S>(row, head + k, queries, of_head(k));
@@ -316,7 +343,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 } else {
                     *lead = Lead::default();
                 }
-                let mut parts = [(0, 0); ITEM_TILES * MOST_QUERIES];
+                let mut parts = [(0, 0); MOST_ROWS];
                 let parts = &mut parts[..rows];
                 for (part, row) in parts.iter_mut().zip(row..) {
                     *part = self.part(row, start);
@@ -384,6 +411,8 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         let pairs = const { pairs::<S, T>() };
         let turns = Turns { heads, step: self.kv.tile_len() };
         let pace = Pace { ahead: ahead.filter(|_| heads > 1), lines: PACE_LINES };
+        #[cfg(target_arch = "x86_64")]
+        let of_all = ahead;
         let ahead = |first: usize| ahead.filter(|_| first == 0);
         let all = (block * BLOCK_TOKENS, end * BLOCK_TOKENS);
         // SAFETY: as the caller's.
@@ -397,6 +426,9 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 if let Some(after) = after {
                     self.ask::<S>(after, first..first + tile * heads);
                 }
+                if self.tiles {
+                    continue;
+                }
                 let scores = Scores {
                     blocks: &keys[block..end],
                     ahead: ahead(first),
@@ -409,6 +441,10 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     turns,
                 };
                 T::scores::<S>(&scores, tile);
+            }
+            #[cfg(target_arch = "x86_64")]
+            if const { tile::pairs::<S, T>() } && self.tiles {
+                self.tile_scores::<S>(chunk, (parts.len(), heads), of_all, room);
             }
 
             for k in 0..heads {
@@ -466,6 +502,10 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 }
             }
 
+            #[cfg(target_arch = "x86_64")]
+            if const { tile::pairs::<S, T>() } && self.tiles {
+                return self.tile_values::<S>(chunk, heads, parts, of_all, room);
+            }
             let accumulate = |queries: (usize, usize), tokens: (usize, usize)| {
                 if tokens.0 >= tokens.1 {
                     return;

@@ -12,12 +12,15 @@
 //! Where keys and values are bf16 and the machine multiplies pairs of them, queries and the weights
 //! of the softmax are rounded to bf16 too (sums stay `f32`). Values are then taken two tokens at a
 //! time, always an even one and the next, so that cuts between rows do not show. What is left of a
-//! head after two vectors at a time meets weights that are not rounded.
+//! head after two vectors at a time meets weights that are not rounded. With AMX tiles, for heads of whole steps of 32
+//! elements, all weights are rounded and values are taken the tokens of a block at a time.
 //!
 //! Where keys and values are codes of 8 bits, queries and weights become whole numbers of 15 bits, by a scale
 //! for each query and for each chunk of its weights, and their products with codes are summed exactly.
 
 mod ahead;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod codes;
 mod item;
 mod numbers;
@@ -38,13 +41,16 @@ use ahead::Lead;
 use item::Item;
 use sinks::Sinks;
 use std::ops::Range;
-use tile::{CHUNK_BLOCKS, KvElement, most_queries};
+use tile::{CHUNK_BLOCKS, KEY_STEP, KvElement, most_queries};
 
 /// What a row costs beside its context, in tokens.
 const ROW_COST_TOKENS: usize = 32;
 
 /// Tiles of queries that meet a chunk of keys and values one after the other while it is in the cache.
 const ITEM_TILES: usize = 4;
+
+/// The most queries of an item that AMX tiles take, and so the most rows of any.
+const MOST_ROWS: usize = 64;
 
 /// The most bytes of a chunk of the keys and values of several KV heads: this one and the next should stay in a cache.
 const ITEM_BYTES: usize = 1 << 19;
@@ -65,6 +71,8 @@ pub(crate) struct Attention<T, O> {
     group: usize,
     kv: Kv,
     scale: f32,
+    /// Whether AMX tiles take the queries.
+    tiles: bool,
     blocks: usize,
     q: Rows<f32>,
     state: Rows<T>,
@@ -133,6 +141,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             group: heads / kv_heads,
             kv,
             scale,
+            tiles: T::BF16 && d.is_multiple_of(KEY_STEP) && b.has_tiles(),
             blocks,
             q,
             state,
@@ -201,7 +210,8 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     /// Rows of a work item: as many as fill the tiles together with the heads of a group.
     #[inline(always)]
     fn tile_rows<S: Simd>(&self) -> usize {
-        (ITEM_TILES * most_queries::<S>() / self.group).clamp(1, self.rows.max(1))
+        let queries = if self.tiles { MOST_ROWS } else { ITEM_TILES * most_queries::<S>() };
+        (queries / self.group).clamp(1, self.rows.max(1))
     }
 
     /// The most KV heads of a work item.

@@ -16,6 +16,8 @@ pub(super) const CHUNK_TOKENS: usize = 128;
 /// Blocks of a chunk.
 pub(super) const CHUNK_BLOCKS: usize = CHUNK_TOKENS / BLOCK_TOKENS;
 pub(super) const LINE_BYTES: usize = 64;
+/// Elements of a key that AMX tiles multiply at once: of heads of whole steps only.
+pub(super) const KEY_STEP: usize = 32;
 /// The most query heads of a tile, on machines with registers for them.
 pub(super) const MOST_QUERIES: usize = 7;
 

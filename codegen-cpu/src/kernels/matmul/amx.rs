@@ -30,9 +30,9 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// This thread's tiles while it is alive: 0 to 3 for sums, 4 for inputs, 5 to 7 for weights.
+/// This thread's tiles while it is alive: for products, 0 to 3 for sums, 4 for inputs, 5 to 7 for weights.
 pub(crate) struct Tiles {
-    rows: usize,
+    pub(crate) rows: usize,
 }
 
 impl Tiles {
@@ -41,6 +41,17 @@ impl Tiles {
     /// # Safety
     /// This thread has no other `Tiles`.
     pub(crate) unsafe fn new(rows: usize) -> Self {
+        let shape = |tile| (if tile < 5 { rows } else { STEP_GROUPS }, ROW_BYTES);
+        // SAFETY: the caller's promise.
+        unsafe { Self::with(rows, shape) }
+    }
+
+    /// Tiles of which each has the rows and the bytes of a row that `shape` says, `rows` of them where it is of as
+    /// many inputs.
+    ///
+    /// # Safety
+    /// This thread has no other `Tiles`.
+    pub(crate) unsafe fn with(rows: usize, shape: impl Fn(usize) -> (usize, usize)) -> Self {
         assert!((1..=TILE_ROWS).contains(&rows), "tiles have 1 to 16 rows");
         if !has_amx() {
             return Self { rows };
@@ -52,9 +63,10 @@ impl Tiles {
             row_bytes: [0; 16],
             rows: [0; 16],
         };
-        config.row_bytes[..8].fill(ROW_BYTES as u16);
-        config.rows[..5].fill(rows as u8);
-        config.rows[5..8].fill(STEP_GROUPS as u8);
+        for tile in 0..8 {
+            let (rows, row_bytes) = shape(tile);
+            (config.rows[tile], config.row_bytes[tile]) = (rows as u8, row_bytes as u16);
+        }
         // SAFETY: the configuration is valid, and there is the instruction.
         unsafe {
             asm!(
@@ -190,13 +202,8 @@ impl Steps {
             if has_amx() {
                 multiply!("tdpbf16ps", self, sums);
             } else {
-                self.model(tiles, sums, |sum, x: &[bf16; 32], w: &[[bf16; 2]; 16]| {
-                    let of = |i: usize| {
-                        let products = x[i..].iter().step_by(2).zip(w);
-                        products
-                            .fold(0.0, |sum: f32, (x, w)| w[i].to_f32().mul_add(x.to_f32(), sum))
-                    };
-                    sum + (of(0) + of(1))
+                self.model(tiles, sums, |sum, x: &[[bf16; 2]; 16], w: &[[bf16; 2]; 16]| {
+                    dot_pairs(sum, x.iter().copied().zip(w.iter().copied()))
                 });
             }
         }
@@ -250,6 +257,18 @@ impl Steps {
             }
         }
     }
+}
+
+/// What `tdpbf16ps` adds to a sum, in plain Rust: the products of pairs, of which denormals are not taken as zeros.
+pub(crate) fn dot_pairs(
+    sum: f32,
+    pairs: impl Iterator<Item = ([bf16; 2], [bf16; 2])> + Clone,
+) -> f32 {
+    let of = |i: usize| {
+        let products = pairs.clone();
+        products.fold(0.0, |sum: f32, (x, w)| w[i].to_f32().mul_add(x[i].to_f32(), sum))
+    };
+    sum + (of(0) + of(1))
 }
 
 /// Sums of a row and weights of a group take as many bytes, so tiles of both have one stride.

@@ -12,7 +12,7 @@ mod tile;
 mod tiled;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use amx::{ROW_BYTES, Steps, Tiles};
+pub(crate) use amx::{ROW_BYTES, Steps, Tiles, dot_pairs};
 pub(crate) use compact::{Coded, Compact, CompactPanel, CompactWeight, OCTET_PAIRS};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tiled::{Tiled, TiledCompact};
