@@ -176,6 +176,41 @@ impl Case {
         decode(self.out, &buffers[buffers.len() - 1])
     }
 
+    /// Fails where results of an instruction set are not those of the reference.
+    fn matches_the_reference(&self, threads: usize) {
+        let width = self.sizes.kv_heads * self.sizes.d;
+        for set in InstructionSet::available() {
+            let pairs = multiplies_pairs(set) && self.kv == DType::BF16;
+            let mut want = Vec::new();
+            for &(s, r) in &self.rows().concat() {
+                let [keys, values] = self.cache(s);
+                let len = (self.positions[s][r] as usize + 1) * width;
+                let q = rounded(if pairs { DType::BF16 } else { DType::F32 }, &self.q(s, r));
+                let (keys, values) = (&keys[..len], &values[..len]);
+                want.extend(match self.window {
+                    None => reference::attention(&q, keys, values, self.sizes, self.scale()),
+                    Some(window) => {
+                        let (sizes, scale, sinks) = (self.sizes, self.scale(), self.sinks());
+                        reference::sink_attention(&q, keys, values, sizes, scale, &sinks, window)
+                    }
+                });
+            }
+            let got = self.run(set, threads, &self.rows());
+            // Scores up to 4 sqrt(d) carry an error of d units each, which is relative in the
+            // weights; values are below 1. Products of pairs round the weights as well, those with codes
+            // queries and weights, to 2^-15 of the largest.
+            let d = self.sizes.d as f64;
+            let weights = match self.kv {
+                DType::I8 => 2f64.powi(-9) + 4.0 * d.sqrt() * 2f64.powi(-15),
+                _ if pairs => 2f64.powi(-9),
+                _ => 0.0,
+            };
+            let bound = (4.0 * d.sqrt() * d + 300.0) * 2f64.powi(-24) + weights;
+            let error = worst(&got, &want, |_, v| bound + v.abs() * unit(self.out));
+            assert!(error <= 1.0, "{set}: {error} of the bound in {self:?}");
+        }
+    }
+
     fn rows(&self) -> Vec<Vec<(usize, usize)>> {
         let of = |(s, rows): (usize, &Vec<i32>)| (0..rows.len()).map(|r| (s, r)).collect();
         self.positions.iter().enumerate().map(of).collect()
@@ -187,37 +222,7 @@ proptest! {
 
     #[test]
     fn rows_match_the_reference(case in case(), threads in 1..=3usize) {
-        let width = case.sizes.kv_heads * case.sizes.d;
-        for set in InstructionSet::available() {
-            let pairs = multiplies_pairs(set) && case.kv == DType::BF16;
-            let mut want = Vec::new();
-            for &(s, r) in &case.rows().concat() {
-                let [keys, values] = case.cache(s);
-                let len = (case.positions[s][r] as usize + 1) * width;
-                let q = rounded(if pairs { DType::BF16 } else { DType::F32 }, &case.q(s, r));
-                let (keys, values) = (&keys[..len], &values[..len]);
-                want.extend(match case.window {
-                    None => reference::attention(&q, keys, values, case.sizes, case.scale()),
-                    Some(window) => {
-                        let (sizes, scale, sinks) = (case.sizes, case.scale(), case.sinks());
-                        reference::sink_attention(&q, keys, values, sizes, scale, &sinks, window)
-                    }
-                });
-            }
-            let got = case.run(set, threads, &case.rows());
-            // Scores up to 4 sqrt(d) carry an error of d units each, which is relative in the
-            // weights; values are below 1. Products of pairs round the weights as well, those with codes
-            // queries and weights, to 2^-15 of the largest.
-            let d = case.sizes.d as f64;
-            let weights = match case.kv {
-                DType::I8 => 2f64.powi(-9) + 4.0 * d.sqrt() * 2f64.powi(-15),
-                _ if pairs => 2f64.powi(-9),
-                _ => 0.0,
-            };
-            let bound = (4.0 * d.sqrt() * d + 300.0) * 2f64.powi(-24) + weights;
-            let error = worst(&got, &want, |_, v| bound + v.abs() * unit(case.out));
-            prop_assert!(error <= 1.0, "{set}: {error} of the bound");
-        }
+        case.matches_the_reference(threads);
     }
 
     /// A row's bits depend on nothing but the row, its position and its cache.
@@ -231,6 +236,22 @@ proptest! {
                 let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
                 prop_assert_eq!(bits(together), bits(&alone), "{}", set);
             }
+        }
+    }
+}
+
+/// Heads of models people run, however few cases an emulator is given.
+#[test]
+fn heads_of_models_match_the_reference() {
+    for d in [64, 80, 128] {
+        for (kv, positions) in [
+            (DType::BF16, vec![vec![3, 130, 131]]),
+            (DType::BF16, vec![vec![17]; 4]),
+            (DType::I8, vec![vec![130]]),
+        ] {
+            let sizes = Heads { heads: 14, kv_heads: 2, d };
+            Case { positions, sizes, window: None, kv, out: DType::BF16, seed: 1 }
+                .matches_the_reference(2);
         }
     }
 }

@@ -332,25 +332,36 @@ impl<T: FloatKv> Values<'_, T> {
         unsafe {
             // As many vectors as there are registers for.
             while S::WIDE && (Q < 6 || !T::BF16) && i + 4 * LANES <= self.d {
-                run::<S, TURNS, _>(ValueTile::<T, Q, 4>(self, i));
+                run::<S, TURNS, _>(ValueTile::<T, Q, 4, true>(self, i));
                 i += 4 * LANES;
             }
             while S::WIDE && T::BF16 && i + 2 * LANES <= self.d {
-                run::<S, TURNS, _>(ValueTile::<T, Q, 2>(self, i));
+                run::<S, TURNS, _>(ValueTile::<T, Q, 2, true>(self, i));
                 i += 2 * LANES;
             }
+            let in_twos = self.d / (2 * LANES) * (2 * LANES);
+            while const { pairs::<S, T>() && !S::WIDE } && i < in_twos {
+                run::<S, TURNS, _>(ValueTile::<T, Q, 1, true>(self, i));
+                i += LANES;
+            }
             while i < self.d {
-                run::<S, TURNS, _>(ValueTile::<T, Q, 1>(self, i));
+                run::<S, TURNS, _>(ValueTile::<T, Q, 1, false>(self, i));
                 i += LANES;
             }
         }
     }
 }
 
-/// `Q` queries by `V` vectors from an element of the values on.
-struct ValueTile<'a, T, const Q: usize, const V: usize>(&'a Values<'a, T>, usize);
+/// `Q` queries by `V` vectors from an element of the values on, with weights that are `ROUNDED` where [`pairs`] are
+/// multiplied.
+struct ValueTile<'a, T, const Q: usize, const V: usize, const ROUNDED: bool>(
+    &'a Values<'a, T>,
+    usize,
+);
 
-impl<T: FloatKv, const Q: usize, const V: usize> Vectorised for ValueTile<'_, T, Q, V> {
+impl<T: FloatKv, const Q: usize, const V: usize, const ROUNDED: bool> Vectorised
+    for ValueTile<'_, T, Q, V, ROUNDED>
+{
     type Output = ();
 
     #[inline(always)]
@@ -397,7 +408,9 @@ impl<T: FloatKv, const Q: usize, const V: usize> Vectorised for ValueTile<'_, T,
     }
 }
 
-impl<T: FloatKv, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
+impl<T: FloatKv, const Q: usize, const V: usize, const ROUNDED: bool>
+    ValueTile<'_, T, Q, V, ROUNDED>
+{
     /// Elements from the tile's first one on, where they may be fewer than a vector.
     #[inline(always)]
     fn left(&self) -> usize {
@@ -438,7 +451,7 @@ impl<T: FloatKv, const Q: usize, const V: usize> ValueTile<'_, T, Q, V> {
         unsafe {
             for (q, row) in acc.iter_mut().enumerate() {
                 let at = q * CHUNK_TOKENS + token;
-                if const { pairs::<S, T>() && V > 1 } {
+                if const { pairs::<S, T>() && ROUNDED } {
                     let pair = rounded.add(at).cast::<u32>().read_unaligned();
                     for (a, pair_of_values) in row.iter_mut().zip(words) {
                         *a = S::pair_dot_bits(*a, pair_of_values, pair);
