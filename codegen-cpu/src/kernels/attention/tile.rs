@@ -6,7 +6,7 @@ use super::numbers::Factors;
 use super::turns::{HeadScores, HeadValues, Turns, run};
 use crate::kernels::element::Element;
 use crate::kernels::kv::{BLOCK_TOKENS, Cached};
-use crate::kernels::matmul::{Plain, Product, Widening};
+use crate::kernels::matmul::{PairDot, Plain, Product, Widening};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 use half::bf16;
 use std::cell::Cell;
@@ -291,19 +291,15 @@ impl<T: FloatKv> Scores<'_, T> {
             let mut sums = [[S::splat(0.0); B]; Q];
             for g in 0..groups {
                 ahead.ask_in_fours::<S, B>(g);
+                let mut words = keys;
+                for word in &mut words {
+                    *word = word.add(g * LANES);
+                }
                 if const { pairs::<S, T>() } {
-                    let keys = keys.map(|k| S::load_bits(k.add(g * LANES)));
-                    for (i, row) in sums.iter_mut().enumerate() {
-                        let pair = q.add(i * stride).cast::<u32>().add(g).read_unaligned();
-                        for (sum, key) in row.iter_mut().zip(keys) {
-                            *sum = S::pair_dot_bits(*sum, key, pair);
-                        }
-                    }
+                    let x: *const bf16 = q.cast();
+                    let x = x.add(g * PairDot::GROUP);
+                    PairDot::columns::<S, Q, B>(words, x, 2 * stride, &mut sums);
                 } else {
-                    let mut words = keys;
-                    for word in &mut words {
-                        *word = word.add(g * LANES);
-                    }
                     let x = q.add(g * T::Keys::GROUP);
                     T::Keys::columns::<S, Q, B>(words, x, stride, &mut sums);
                 }
