@@ -15,7 +15,7 @@ mod timeline;
 pub(crate) use amx::granted as has_amx;
 pub use graph::CpuGraph;
 pub use instruction_set::{InstructionSet, ParseInstructionSetError};
-pub(crate) use processor::{asks_as_it_lies, asks_near};
+pub(crate) use processor::asks_near;
 pub use timeline::{Span, Timeline};
 
 use crate::kernels::{self, Scratch, external::ExternalKernels};

@@ -6,17 +6,6 @@ use std::sync::OnceLock;
 /// second: so on AMD's family 1Ah (Zen 5). On a Zen 4 such requests seem to keep the loads of what is in use waiting;
 /// attention over codes takes a fifth longer, and one row of compact weights too.
 pub(crate) fn asks_near() -> bool {
-    is_zen_5()
-}
-
-/// Whether keys and values are better asked for a chunk ahead and in the order in which they lie than a little ahead of
-/// what is read and in its order: so on a Zen 5. A Zen 4 brings what is far ahead of what is read up to a fifth slower.
-pub(crate) fn asks_as_it_lies() -> bool {
-    is_zen_5()
-}
-
-/// Whether this is AMD's family 1Ah, whose answers to the questions above were measured.
-fn is_zen_5() -> bool {
     static ZEN_5: OnceLock<bool> = OnceLock::new();
     *ZEN_5.get_or_init(|| amd_family() == Some(0x1a))
 }

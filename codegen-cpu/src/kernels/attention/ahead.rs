@@ -140,7 +140,7 @@ pub(super) struct Taken<'a> {
     from: Option<&'a Cell<Ahead>>,
     /// Words alone: a copy that has a byte and what pads it keeps loads waiting for stores.
     ahead: Ahead,
-    /// Whether lines are asked for into the nearest cache, where that may be.
+    /// Whether lines are asked for into the nearest cache.
     near: bool,
 }
 
@@ -162,28 +162,12 @@ impl<'a> Taken<'a> {
         (unsafe { self.ahead.next(count) }.unwrap_or(instead), self.near)
     }
 
-    /// Asks for the next `count` lines.
+    /// Asks for the next `count` lines, into the cache that suits this machine.
     ///
     /// # Safety
     /// As [`Simd`]; the runs are where they were.
     #[inline(always)]
     pub(super) unsafe fn ask<S: Simd>(&mut self, count: usize) {
-        // SAFETY: the caller's promise; what is asked for may be anywhere.
-        unsafe {
-            if let Some(from) = self.ahead.next(count) {
-                for i in 0..count {
-                    S::prefetch_far(from.wrapping_add(i * LINE_BYTES));
-                }
-            }
-        }
-    }
-
-    /// As [`Taken::ask`], into the cache that suits codes on this machine.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    pub(super) unsafe fn ask_here<S: Simd>(&mut self, count: usize) {
         // SAFETY: the caller's promise; what is asked for may be anywhere.
         unsafe {
             if let Some(from) = self.ahead.next(count) {

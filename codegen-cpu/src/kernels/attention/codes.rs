@@ -72,7 +72,7 @@ pub(super) unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
         if const { S::BYTE_DOT && B == 1 && Q < 4 } {
             // One block has too few sums to hide the latency of the instruction.
             while g + 4 <= groups {
-                ahead.ask_here::<S>(4);
+                ahead.ask::<S>(4);
                 add_group(keys, q, stride, g, &mut sums);
                 add_group(keys, q, stride, g + 1, &mut others);
                 add_group(keys, q, stride, g + 2, &mut sums);
@@ -86,11 +86,11 @@ pub(super) unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
             }
         }
         while g < groups {
-            ahead.ask_here::<S>(B);
+            ahead.ask::<S>(B);
             add_group(keys, q, stride, g, &mut sums);
             g += 1;
         }
-        ahead.ask_here::<S>(B);
+        ahead.ask::<S>(B);
         ahead.put_back();
         let scales = keys.map(|k| S::load(k.add(groups * LANES).cast()));
         for (i, row) in sums.into_iter().enumerate() {
@@ -190,11 +190,11 @@ impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile
                     continue;
                 }
                 for group in 0..BLOCK_GROUPS {
-                    ahead.ask_here::<S>(V);
+                    ahead.ask::<S>(V);
                     self.add_group::<S>(block, group, &mut acc);
                 }
                 if first == 0 && !TURNS {
-                    ahead.ask_here::<S>(1);
+                    ahead.ask::<S>(1);
                 }
             }
             ahead.put_back();

@@ -10,7 +10,7 @@ use super::turns::Turns;
 use super::{Attention, MOST_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::{amx, tile};
-use crate::device::asks_as_it_lies;
+use crate::device::asks_near;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::simd::{LANES, Simd};
@@ -256,8 +256,8 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         to: &mut [Run; 6 * CHUNK_BLOCKS],
     ) -> usize {
         let lines = self.lines(item);
-        // The runs of a single head are short.
-        let as_they_lie = item.heads == 1 || asks_as_it_lies();
+        // A cache that has room for a whole chunk takes the short runs of a single head best in that order.
+        let as_they_lie = item.heads == 1 && !asks_near();
         // No more than a chunk, so that only a last one is followed by what comes after the item.
         let whole = 2 * CHUNK_BLOCKS * lines;
         let ahead = if as_they_lie { whole } else { LEAD_LINES.min(whole) };

@@ -97,7 +97,7 @@ pub(super) unsafe fn scale<S: Simd>(
         let (mut largest, mut strange) = (S::splat(0.0), S::splat_bits(0));
         let mut ahead = Taken::new(pace.ahead);
         for (b, &scales) in value_scales.iter().enumerate() {
-            ahead.ask_here::<S>(pace.lines);
+            ahead.ask::<S>(pace.lines);
             let begin = (first + b) * BLOCK_TOKENS;
             let at = weights.add(begin);
             let seen = |token: usize| tokens.0 <= token && token < tokens.1;
@@ -155,7 +155,7 @@ pub(super) unsafe fn weights<S: Simd>(
         let mut total = S::splat_bits(0);
         let mut ahead = Taken::new(pace.ahead);
         for b in blocks {
-            ahead.ask_here::<S>(pace.lines);
+            ahead.ask::<S>(pace.lines);
             let at = b * BLOCK_TOKENS;
             let weight = S::mul(S::load(weights.add(at)), S::splat(by));
             total = S::add_bits(total, store::<S>(weight, to.add(at), CHUNK_TOKENS));

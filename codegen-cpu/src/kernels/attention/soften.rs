@@ -151,10 +151,7 @@ impl Softmax<'_> {
             let (mut total, mut at) = (S::load(totals), part.0);
             let mut ahead = Taken::new(self.pace.ahead);
             while at + 2 * LANES <= part.1 {
-                match T::CODES {
-                    true => ahead.ask_here::<S>(2 * self.pace.lines),
-                    false => ahead.ask::<S>(2 * self.pace.lines),
-                }
+                ahead.ask::<S>(2 * self.pace.lines);
                 let first = self.weight::<S, T>(scores.add(at), less);
                 let second = self.weight::<S, T>(scores.add(at + LANES), less);
                 if pairs {
