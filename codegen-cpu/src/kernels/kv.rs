@@ -243,9 +243,13 @@ impl<T: Element> Cached for T {
                     T::store_part::<S>(to.add(i), x, d - i);
                     continue;
                 }
+                // A group of two is of bf16; what lies between is another row's.
+                if i + LANES <= d {
+                    S::store_bf16_apart(to.add(i * group).cast(), x);
+                    continue;
+                }
                 let mut lanes = [T::ZERO; LANES];
                 T::store::<S>(lanes.as_mut_ptr(), x);
-                // What lies between is another row's.
                 for (j, &x) in lanes.iter().enumerate().take(d - i) {
                     *to.add((i + j) * group) = x;
                 }

@@ -1,8 +1,7 @@
 //! Keys and values that are needed soon, asked for while others are in use.
 
-use super::tile::LINE_BYTES;
 use crate::device::asks_near;
-use crate::kernels::simd::Simd;
+use crate::kernels::simd::{LINE_BYTES, Simd};
 use std::cell::Cell;
 
 /// Cache lines that follow one another.

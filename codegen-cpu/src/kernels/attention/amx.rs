@@ -8,12 +8,12 @@
 use super::Attention;
 use super::ahead::{Ahead, Taken};
 use super::item::{Chunk, Room};
-use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KEY_STEP, KvElement, LINE_BYTES};
+use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KEY_STEP, KvElement};
 use crate::device::has_amx;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::matmul::{ROW_BYTES, Tiles, dot_pairs};
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use half::bf16;
 use std::arch::asm;
 use std::cell::Cell;

@@ -2,11 +2,11 @@
 
 use super::ahead::Taken;
 use super::numbers::{Codes, Sum, words};
-use super::tile::{CHUNK_TOKENS, LINE_BYTES, Scores, Values};
+use super::tile::{CHUNK_TOKENS, Scores, Values};
 use super::turns::run;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 
 /// Codes that lie together.
 const GROUP: usize = 4;

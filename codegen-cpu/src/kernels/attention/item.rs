@@ -3,9 +3,7 @@
 use super::ahead::{Ahead, Lead, List, Pace, Run};
 use super::numbers::{self, Factors};
 use super::soften::Softmax;
-use super::tile::{
-    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, LINE_BYTES, Scores, Values, most_queries, pairs,
-};
+use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, most_queries, pairs};
 use super::turns::Turns;
 use super::{Attention, MOST_ROWS};
 #[cfg(target_arch = "x86_64")]
@@ -13,7 +11,7 @@ use super::{amx, tile};
 use crate::device::asks_near;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use crate::kernels::worker::Worker;
 use half::bf16;
 use std::cell::Cell;

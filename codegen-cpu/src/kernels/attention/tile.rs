@@ -15,7 +15,6 @@ use std::cell::Cell;
 pub(super) const CHUNK_TOKENS: usize = 128;
 /// Blocks of a chunk.
 pub(super) const CHUNK_BLOCKS: usize = CHUNK_TOKENS / BLOCK_TOKENS;
-pub(super) const LINE_BYTES: usize = 64;
 /// Elements of a key that AMX tiles multiply at once: of heads of whole steps only.
 pub(super) const KEY_STEP: usize = 32;
 /// The most query heads of a tile, on machines with registers for them.
@@ -251,7 +250,9 @@ impl<T: FloatKv, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
                 }
             } else if const { several::<S, T>() } {
                 while block + 2 <= scores.blocks.len() {
-                    if block + 3 == scores.blocks.len() {
+                    // What waits for memory is better asked for by fewer at once.
+                    let left = scores.blocks.len() - block;
+                    if left == 3 || left > 4 && scores.ahead.is_none() {
                         scores.some_blocks::<S, Q, 3>(block, &mut largest);
                         block += 3;
                     } else {

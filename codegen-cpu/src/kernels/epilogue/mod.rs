@@ -14,7 +14,7 @@ use super::element::Element;
 use super::elementwise::{Binary, SiluMul, SwigluClamped};
 use super::experts::expert;
 use super::matmul::WIDTH;
-use super::simd::{LANES, Simd, Vectorised};
+use super::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 use super::worker::Worker;
 use largest::Largest;
 
@@ -23,7 +23,6 @@ const HALF: usize = WIDTH / 2;
 /// Results of so many bytes go past the caches: nothing of them is left there when they are read, and
 /// they would displace the inputs.
 const STREAMED_BYTES: usize = 4 << 20;
-const LINE_BYTES: usize = 64;
 
 /// Sizes of a product.
 pub(crate) struct Sizes {

@@ -1,9 +1,8 @@
 //! Where the results of a product go.
 
-use super::LINE_BYTES;
 use crate::kernels::bind::{Binder, Rows};
 use crate::kernels::element::Element;
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use half::bf16;
 
 /// Where results go.

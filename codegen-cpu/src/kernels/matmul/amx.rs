@@ -8,8 +8,9 @@
 //!
 //! Loops are whole `asm!` blocks: the compiler keeps nothing in tiles between them.
 
-use super::tile::{Ahead, GROUP_BYTES, LINE_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
+use super::tile::{Ahead, GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
 use crate::device::has_amx;
+use crate::kernels::simd::LINE_BYTES;
 use half::bf16;
 use std::arch::asm;
 

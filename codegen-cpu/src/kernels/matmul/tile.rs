@@ -4,7 +4,7 @@
 //! of rows, so a row's sums are the same bits in every tile.
 
 use crate::kernels::product::{Bf16, Floats, Inner, Pairs};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 use half::bf16;
 use tensor::layout::Panels;
 
@@ -15,7 +15,6 @@ const VECTORS: usize = WIDTH / LANES;
 /// Bytes of a group of a panel, and how many cache lines that are.
 pub(super) const GROUP_BYTES: usize = WIDTH * size_of::<u32>();
 const GROUP_LINES: usize = GROUP_BYTES / LINE_BYTES;
-pub(super) const LINE_BYTES: usize = 64;
 
 /// One step along `K`: a group of weights, 32 bits for each output, times a group of inputs.
 pub(crate) trait Product: Send + Sync + 'static {

@@ -6,11 +6,10 @@ use super::inputs::Inputs;
 #[cfg(target_arch = "x86_64")]
 use super::matrix::Matrix;
 use crate::kernels::matmul::{Ahead, TURN, WIDTH};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 
 /// Vectors of a panel.
 pub(super) const VECTORS: usize = WIDTH / LANES;
-const LINE_BYTES: usize = 64;
 
 /// Some words of a panel and what they meet.
 pub(super) struct Stretch<'a, P: Inner, F> {

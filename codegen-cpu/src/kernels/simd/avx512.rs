@@ -30,6 +30,20 @@ unsafe fn enter_avx512_bf16<F: Vectorised>(body: F) -> F::Output {
     unsafe { body.run::<Avx512Bf16>() }
 }
 
+/// The nearest bf16, the even one of two, in the lower half of each lane; a quiet NaN for one.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn as_bf16(v: __m512) -> __m512i {
+    let bits = _mm512_castps_si512(v);
+    let upper = _mm512_srli_epi32::<16>(bits);
+    let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    let bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, bias));
+    let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+    let quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+    _mm512_mask_mov_epi32(rounded, nan, quiet)
+}
+
 /// `a | b & mask` as one instruction: of the intrinsic, and where bits do not overlap, the compiler makes more.
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -75,15 +89,10 @@ macro_rules! avx512 {
                 _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
             }
             fn store_bf16(p: *mut bf16, v: __m512) {
-                let bits = _mm512_castps_si512(v);
-                let upper = _mm512_srli_epi32::<16>(bits);
-                let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-                let bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-                let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, bias));
-                let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-                let quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
-                let out = _mm512_mask_mov_epi32(rounded, nan, quiet);
-                _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(out))
+                _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(as_bf16(v)))
+            }
+            fn store_bf16_apart(p: *mut bf16, v: __m512) {
+                _mm512_mask_storeu_epi16(p.cast(), 0x5555_5555, as_bf16(v))
             }
             fn load_even(p: *const u32) -> __m512 {
                 _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_loadu_si512(p.cast())))

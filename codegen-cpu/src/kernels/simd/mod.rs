@@ -24,6 +24,8 @@ pub(crate) const ROUND: f32 = 12_582_912.0;
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// A body that [`Simd::enter`] compiles with an instruction set enabled.
 pub(crate) trait Vectorised {
@@ -103,6 +105,18 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         unsafe {
             Self::store_bf16_normal(p, v[0]);
             Self::store_bf16_normal(p.add(LANES), v[1]);
+        }
+    }
+    /// As [`Simd::store_bf16`], to every other place from `p` on; what lies between is not touched.
+    #[inline(always)]
+    unsafe fn store_bf16_apart(p: *mut bf16, v: Self::V) {
+        let mut lanes = [bf16::ZERO; LANES];
+        // SAFETY: the array has 16 elements; the rest is the caller's promise.
+        unsafe {
+            Self::store_bf16(lanes.as_mut_ptr(), v);
+            for (i, &lane) in lanes.iter().enumerate() {
+                *p.add(2 * i) = lane;
+            }
         }
     }
     /// The first of each of 16 pairs of bf16.

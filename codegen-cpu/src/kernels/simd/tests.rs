@@ -83,7 +83,14 @@ impl Vectorised for Agrees {
                 for mask in [u32::MAX, 0x807f_ffff] {
                     let v = S::from_bits(S::and_bits(w, S::splat_bits(mask)));
                     let want = Portable::from_bits(pw.map(|w| w & mask));
-                    assert_eq!(as_bf16::<S>(v), as_bf16::<Portable>(want), "{mask:#x}");
+                    let want = as_bf16::<Portable>(want);
+                    assert_eq!(as_bf16::<S>(v), want, "{mask:#x}");
+                    let mut apart = [bf16::ONE; 2 * LANES];
+                    S::store_bf16_apart(apart[1..].as_mut_ptr(), v);
+                    for (i, &x) in apart.iter().enumerate() {
+                        let want = if i % 2 == 1 { want[i / 2] } else { bf16::ONE.to_bits() };
+                        assert_eq!(x.to_bits(), want, "{mask:#x}, place {i}");
+                    }
                 }
                 let normal = pw.map(|w| f32::from_bits(w & 0xbfff_ffff | 0x2000_0000));
                 assert_eq!(as_bf16::<S>(S::load(normal.as_ptr())), as_bf16::<Portable>(normal));

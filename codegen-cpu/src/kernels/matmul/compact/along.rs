@@ -8,11 +8,10 @@ use super::weight::CompactWeight;
 use super::{Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES, VECTOR_WORDS, VECTORS};
 use crate::kernels::bind::Kernel;
 use crate::kernels::epilogue::{PanelSums, ResultRows};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 use crate::kernels::worker::Worker;
 use std::ops::Range;
 
-const LINE_BYTES: usize = 64;
 /// Pairs of a block that a few tiles meet: it, the one unpacked meanwhile, what that is unpacked from and the inputs fit
 /// the nearest cache together.
 const BLOCK_PAIRS: usize = NEAR_WORDS / 2;

@@ -3,12 +3,11 @@
 use super::super::WIDTH;
 use super::octets::Unpack;
 use super::{OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use half::bf16;
 use std::ops::Range;
 use tensor::Entry;
 
-const LINE_BYTES: usize = 64;
 /// The most lines of escapes that are asked for ahead.
 const ESCAPE_LINES: usize = 4;
 
