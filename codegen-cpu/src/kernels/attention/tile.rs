@@ -166,12 +166,6 @@ pub(super) const fn pairs<S: Simd, T: KvElement>() -> bool {
     S::PAIR_DOT && T::BF16
 }
 
-/// Whether there are registers for the scores of several blocks.
-#[inline(always)]
-const fn several<S: Simd, T: KvElement>() -> bool {
-    S::WIDE || pairs::<S, T>()
-}
-
 /// The most query heads of a tile for `S`.
 #[inline(always)]
 pub(super) const fn most_queries<S: Simd>() -> usize {
@@ -242,13 +236,13 @@ impl<T: FloatKv, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
         // SAFETY: as for `KvElement::scores`; there are so many blocks.
         unsafe {
             let mut largest = [S::splat(f32::NEG_INFINITY); Q];
-            // Enough sums at once to hide the latency of the instruction.
-            if const { several::<S, T>() && Q < 4 } {
+            // Enough sums at once to hide the latency of the instruction, as registers allow.
+            if const { S::WIDE && Q < 4 } {
                 while block + 4 <= scores.blocks.len() {
                     scores.some_blocks::<S, Q, 4>(block, &mut largest);
                     block += 4;
                 }
-            } else if const { several::<S, T>() } {
+            } else if const { S::WIDE } {
                 while block + 2 <= scores.blocks.len() {
                     // What waits for memory is better asked for by fewer at once.
                     let left = scores.blocks.len() - block;
