@@ -93,6 +93,7 @@ fn main() -> anyhow::Result<()> {
             ("decode 1", DType::BF16, 1, 1),
             ("decode 24", DType::BF16, 24, 1),
             ("prefill 512", DType::BF16, 1, 512),
+            ("prefill 2,048", DType::BF16, 1, 2048),
             ("decode 24, i8", DType::I8, 24, 1),
             ("prefill 512, i8", DType::I8, 1, 512),
         ]
@@ -188,9 +189,9 @@ struct Heads {
 
 const QWEN2_5: Heads = Heads { q: 14, kv: 2, d: 64 };
 const QWEN3: Heads = Heads { q: 16, kv: 8, d: 128 };
+/// Tokens of a context that is not longer itself.
 const CONTEXT: u64 = 512;
 const BLOCK_TOKENS: u64 = 16;
-const BLOCKS: u64 = CONTEXT / BLOCK_TOKENS;
 /// More than caches hold.
 const ATTENTION_STATE_BYTES: u64 = 1 << 30;
 
@@ -204,21 +205,23 @@ fn attention(
     rows: u64,
 ) -> anyhow::Result<(f64, f64, f64)> {
     let (t, n) = (sequences * rows, heads.q * heads.d);
-    let table: Vec<u8> = (0..sequences * BLOCKS).flat_map(|b| (b as i32).to_le_bytes()).collect();
-    let contexts = || (0..t).map(|r| CONTEXT - rows + r % rows + 1);
+    let context = CONTEXT.max(rows);
+    let blocks = context / BLOCK_TOKENS;
+    let table: Vec<u8> = (0..sequences * blocks).flat_map(|b| (b as i32).to_le_bytes()).collect();
+    let contexts = || (0..t).map(|r| context - rows + r % rows + 1);
     let positions: Vec<u8> = contexts().flat_map(|c| (c as i32 - 1).to_le_bytes()).collect();
     let q = arena(0, 4 * t * n);
     let (table_at, positions_at) =
-        (arena(8 << 20, table.len() as u64), arena(9 << 20, positions.len() as u64));
+        (arena(24 << 20, table.len() as u64), arena(25 << 20, positions.len() as u64));
     let out = arena(32 << 20, 2 * t * n);
     device.write(table_at, &table);
     device.write(positions_at, &positions);
-    let mut scalars = ints(&[t, sequences, BLOCKS, heads.q, heads.kv, heads.d, BLOCK_TOKENS]);
+    let mut scalars = ints(&[t, sequences, blocks, heads.q, heads.kv, heads.d, BLOCK_TOKENS]);
     scalars.push(Scalar::Float(1.0 / (heads.d as f32).sqrt()));
     scalars.extend(ints(&[n, n]));
 
     let head_bytes = if kv == DType::I8 { heads.d + ir::SCALE_BYTES } else { 2 * heads.d };
-    let bytes = sequences * 2 * CONTEXT * heads.kv * head_bytes;
+    let bytes = sequences * 2 * context * heads.kv * head_bytes;
     let flops = (4 * n * contexts().sum::<u64>()) as f64;
     let calls = (ATTENTION_STATE_BYTES / bytes).min((PASS_FLOPS / flops).ceil() as u64).max(1);
     device.begin_capture()?;

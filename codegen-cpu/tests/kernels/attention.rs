@@ -10,6 +10,7 @@ use codegen_cpu::{
     },
 };
 use proptest::prelude::*;
+use std::ops::RangeInclusive;
 use tensor::DType;
 
 #[derive(Clone, Debug)]
@@ -25,9 +26,32 @@ struct Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let float = || prop_oneof![Just(DType::F32), Just(DType::BF16)];
     // Contexts straddle blocks of 16 and chunks of 128; groups straddle the tiles of queries.
     let position = prop_oneof![0..20i32, 100..140i32, 250..262i32];
+    // Of many sequences with a row each, KV heads take turns.
+    let positions = prop_oneof![(1..=3usize, 1..=9usize), (4..=16usize, Just(1usize))]
+        .prop_flat_map(move |(sequences, rows)| {
+            prop::collection::vec(prop::collection::vec(position.clone(), rows), sequences)
+        });
+    // AMX tiles take heads of whole steps of 32 elements.
+    let half = prop_oneof![1..=40usize, (1..=4usize).prop_map(|steps| 16 * steps)];
+    case_of(positions, 1..=4, 1..=9, half)
+}
+
+/// Rows of a prompt: more than an item takes, and such that all see whole chunks.
+fn prompt() -> impl Strategy<Value = Case> {
+    let positions =
+        (0..200i32, 1..=110i32).prop_map(|(first, rows)| vec![(first..first + rows).collect()]);
+    case_of(positions, 1..=2, 1..=9, prop_oneof![1..=20usize, Just(32usize)])
+}
+
+fn case_of(
+    positions: impl Strategy<Value = Vec<Vec<i32>>>,
+    kv_heads: RangeInclusive<usize>,
+    group: RangeInclusive<usize>,
+    half: impl Strategy<Value = usize>,
+) -> impl Strategy<Value = Case> {
+    let float = || prop_oneof![Just(DType::F32), Just(DType::BF16)];
     let window = prop_oneof![
         3 => Just(None),
         1 => Just(Some(0)),
@@ -35,24 +59,8 @@ fn case() -> impl Strategy<Value = Case> {
     ];
     // Codes lie together by four.
     let kv = prop_oneof![Just(DType::F32), Just(DType::BF16), Just(DType::I8)];
-    (
-        // Of many sequences with a row each, KV heads take turns.
-        prop_oneof![(1..=3usize, 1..=9usize), (4..=16usize, Just(1usize))].prop_flat_map(
-            move |(sequences, rows)| {
-                prop::collection::vec(prop::collection::vec(position.clone(), rows), sequences)
-            },
-        ),
-        // AMX tiles take heads of whole steps of 32 elements.
-        (
-            1..=4usize,
-            1..=9usize,
-            prop_oneof![1..=40usize, (1..=4usize).prop_map(|steps| 16 * steps)],
-        ),
-        window,
-        (kv, float()),
-        any::<u64>(),
-    )
-        .prop_map(|(positions, (kv_heads, group, half), window, (kv, out), seed)| Case {
+    (positions, (kv_heads, group, half), window, (kv, float()), any::<u64>()).prop_map(
+        |(positions, (kv_heads, group, half), window, (kv, out), seed)| Case {
             positions,
             sizes: Heads {
                 heads: kv_heads * group,
@@ -63,7 +71,8 @@ fn case() -> impl Strategy<Value = Case> {
             kv,
             out,
             seed,
-        })
+        },
+    )
 }
 
 impl Case {
@@ -211,6 +220,20 @@ impl Case {
         }
     }
 
+    /// Fails where the result of every row of `step` has other bits than that of the row by itself.
+    fn is_the_same_row_by_row(&self, threads: usize, step: usize) {
+        for set in InstructionSet::available() {
+            let together = self.run(set, threads, &self.rows());
+            let n = self.sizes.heads * self.sizes.d;
+            let rows = self.rows().concat();
+            for (&row, together) in rows.iter().zip(together.chunks(n)).step_by(step) {
+                let alone = self.run(set, 1, &[vec![row]]);
+                let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(together), bits(&alone), "{set}, row {row:?} of {self:?}");
+            }
+        }
+    }
+
     fn rows(&self) -> Vec<Vec<(usize, usize)>> {
         let of = |(s, rows): (usize, &Vec<i32>)| (0..rows.len()).map(|r| (s, r)).collect();
         self.positions.iter().enumerate().map(of).collect()
@@ -228,15 +251,20 @@ proptest! {
     /// A row's bits depend on nothing but the row, its position and its cache.
     #[test]
     fn a_row_is_the_same_in_every_call(case in case(), threads in 1..=4usize) {
-        for set in InstructionSet::available() {
-            let together = case.run(set, threads, &case.rows());
-            let n = case.sizes.heads * case.sizes.d;
-            for (&row, together) in case.rows().concat().iter().zip(together.chunks(n)) {
-                let alone = case.run(set, 1, &[vec![row]]);
-                let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-                prop_assert_eq!(bits(together), bits(&alone), "{}", set);
-            }
-        }
+        case.is_the_same_row_by_row(threads, 1);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(48))]
+
+    #[test]
+    fn rows_of_a_prompt_match_the_reference_and_are_the_same_alone(
+        case in prompt(),
+        threads in 1..=3usize,
+    ) {
+        case.matches_the_reference(threads);
+        case.is_the_same_row_by_row(threads, 5);
     }
 }
 

@@ -3,9 +3,11 @@
 use super::ahead::{Ahead, Lead, List, Pace, Run};
 use super::numbers::{self, Factors};
 use super::soften::Softmax;
-use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, most_queries, pairs};
+use super::tile::{
+    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, good_queries, most_queries, pairs,
+};
 use super::turns::Turns;
-use super::{Attention, MOST_ROWS};
+use super::{AMX_QUERIES, Attention, ITEM_QUERIES};
 #[cfg(target_arch = "x86_64")]
 use super::{amx, tile};
 use crate::device::asks_near;
@@ -160,7 +162,7 @@ impl<T> Chunk<T> {
 impl<T: KvElement, O: Element> Attention<T, O> {
     /// Floats of working memory that an item of `heads` KV heads takes.
     pub(super) fn item_floats<S: Simd>(&self, heads: usize) -> usize {
-        let queries = self.places(heads * self.tile_rows::<S>() * self.group);
+        let queries = self.places(heads * self.item_rows(1) * self.group);
         self.kept() + Room::floats(queries, self.stride(), T::CODES)
     }
 
@@ -210,23 +212,28 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         (inside(span.start), inside(span.end))
     }
 
-    /// Where the keys and values of an item's first head lie that its rows see of the chunk at token `start`.
+    /// The blocks of the chunk at token `start` between the first and the last of which an item's rows see tokens.
+    ///
+    /// # Safety
+    /// The item's rows were bound.
+    #[inline(always)]
+    unsafe fn seen(&self, item: Item, start: usize) -> Range<usize> {
+        let rows = item.row..item.row + item.rows;
+        // SAFETY: as the caller's.
+        blocks_seen(rows.map(|row| unsafe { self.part(row, start) }))
+    }
+
+    /// Where the keys and values of an item's first head lie, of the blocks `seen` of the chunk at token `start`.
     ///
     /// # Safety
     /// Sequence, rows and heads were bound; the table has the chunk if any row sees of it.
     #[inline(always)]
-    unsafe fn chunk(&self, item: Item, start: usize) -> Chunk<T> {
+    unsafe fn chunk(&self, item: Item, start: usize, seen: Range<usize>) -> Chunk<T> {
         // SAFETY: entries of the table are limited to the blocks that were bound.
         unsafe {
-            let Item { sequence, row, rows, head, .. } = item;
+            let Item { sequence, head, .. } = item;
             let (table, state) = (self.table.row(sequence), self.state.row(0).cast_const());
-            let (mut first, mut end) = (CHUNK_BLOCKS, 0);
-            let parts = (row..row + rows).map(|r| self.part(r, start));
-            for (from, to) in parts.filter(|(from, to)| from < to) {
-                first = first.min(from / BLOCK_TOKENS);
-                end = end.max(to.div_ceil(BLOCK_TOKENS));
-            }
-            let first = first.min(end);
+            let Range { start: first, end } = seen;
             let mut chunk =
                 Chunk { first, end, keys: [state; CHUNK_BLOCKS], values: [state; CHUNK_BLOCKS] };
             for b in first..end {
@@ -266,7 +273,10 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             && list.wants_more()
         {
             // SAFETY: the caller's promise.
-            let chunk = unsafe { self.chunk(after, self.begin(after)) };
+            let chunk = unsafe {
+                let begin = self.begin(after);
+                self.chunk(after, begin, self.seen(after, begin))
+            };
             chunk.list(self.lines(after), as_they_lie, &mut list);
         }
         lead.end(list)
@@ -321,17 +331,31 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 self.enter::<S>(row, head + k, queries, of_head(k));
             }
 
-            let longest = (row..row + rows).map(|r| self.span(r).end).max().unwrap_or(0);
+            let spans = (row..row + rows).map(|r| self.span(r));
+            let longest = spans.clone().map(|span| span.end).max().unwrap_or(0);
+            let of_all = spans
+                .fold(0..usize::MAX, |all, span| all.start.max(span.start)..all.end.min(span.end));
+            // Whether all rows see all of a chunk. Then it does not matter which query is whose.
+            let whole = |start: usize| {
+                !self.tiles && of_all.start <= start && start + CHUNK_TOKENS <= of_all.end
+            };
+            let chunk_at = |start: usize| {
+                let seen = if whole(start) { 0..CHUNK_BLOCKS } else { self.seen(item, start) };
+                self.chunk(item, start, seen)
+            };
             let begin = self.begin(item);
-            let mut next = self.chunk(item, begin);
+            let mut next = chunk_at(begin);
             // The first item of a sequence reads them from memory.
             let bytes = (longest - begin.min(longest)) / BLOCK_TOKENS * self.kv.block_len();
             let asks = row == sequence * self.rows || bytes * size_of::<T>() > KEPT_BYTES;
             let mut runs = [Run::NONE; 6 * CHUNK_BLOCKS];
+            let (as_one, by_rows) = (Tiles::new::<S, T>(queries), Tiles::new::<S, T>(self.group));
+            let mut parts =
+                [(0, 0); if AMX_QUERIES > ITEM_QUERIES { AMX_QUERIES } else { ITEM_QUERIES }];
             let ahead = Cell::new(Ahead::NONE);
             for start in (begin..longest).step_by(CHUNK_TOKENS) {
                 let chunk = next;
-                next = self.chunk(item, start + CHUNK_TOKENS);
+                next = chunk_at(start + CHUNK_TOKENS);
                 if chunk.first == chunk.end {
                     continue;
                 }
@@ -341,13 +365,17 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 } else {
                     *lead = Lead::default();
                 }
-                let mut parts = [(0, 0); MOST_ROWS];
-                let parts = &mut parts[..rows];
-                for (part, row) in parts.iter_mut().zip(row..) {
-                    *part = self.part(row, start);
-                }
+                let seen = if whole(start) {
+                    Seen { parts: &[(0, CHUNK_TOKENS)], tiles: as_one }
+                } else {
+                    let parts = &mut parts[..rows];
+                    for (part, row) in parts.iter_mut().zip(row..) {
+                        *part = self.part(row, start);
+                    }
+                    Seen { parts, tiles: by_rows }
+                };
                 let after = after.filter(|_| start == begin);
-                self.meet::<S>(&chunk, heads, parts, asks.then_some(&ahead), after, room);
+                self.meet::<S>(&chunk, heads, seen, asks.then_some(&ahead), after, room);
             }
             for k in 0..heads {
                 self.leave::<S>(row, head + k, queries, of_head(k));
@@ -399,13 +427,14 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         &self,
         chunk: &Chunk<T>,
         heads: usize,
-        parts: &[(usize, usize)],
+        seen: Seen<'_>,
         ahead: Option<&Cell<Ahead>>,
         after: Option<Item>,
         room: Room,
     ) {
         let &Chunk { first: block, end, ref keys, ref values } = chunk;
-        let (d, stride, queries) = (self.kv.d, self.stride(), parts.len() * self.group);
+        let Seen { parts, tiles: Tiles { group, .. } } = seen;
+        let (d, stride, queries) = (self.kv.d, self.stride(), parts.len() * group);
         let pairs = const { pairs::<S, T>() };
         let turns = Turns { heads, step: self.kv.tile_len() };
         let pace = Pace { ahead: ahead.filter(|_| heads > 1), lines: PACE_LINES };
@@ -420,25 +449,26 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     S::store(room.largest.add(i * LANES), S::splat(f32::NEG_INFINITY));
                 }
             }
-            for (first, tile) in tiles::<S>(queries) {
+            for Tile { first, count, parts } in seen.tiles() {
                 if let Some(after) = after {
-                    self.ask::<S>(after, first..first + tile * heads);
+                    self.ask::<S>(after, first..first + count * heads);
                 }
-                if self.tiles {
+                let seen = blocks_seen(parts.iter().copied());
+                if self.tiles || seen.is_empty() {
                     continue;
                 }
                 let scores = Scores {
-                    blocks: &keys[block..end],
+                    blocks: &keys[seen.clone()],
                     ahead: ahead(first),
                     q: room.q.add(first * stride),
                     factors: room.q_factors.add(first).cast_const(),
                     stride,
                     groups: d / self.kv.group,
-                    scores: room.scores.add(first * CHUNK_TOKENS + block * BLOCK_TOKENS),
+                    scores: room.scores.add(first * CHUNK_TOKENS + seen.start * BLOCK_TOKENS),
                     largest: room.largest.add(first * LANES),
                     turns,
                 };
-                T::scores::<S>(&scores, tile);
+                T::scores::<S>(&scores, count);
             }
             #[cfg(target_arch = "x86_64")]
             if const { tile::pairs::<S, T>() } && self.tiles {
@@ -468,83 +498,114 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                         S::prefetch(values.wrapping_add(scales).cast());
                     }
                 }
-                softmax.chunk::<S, T>(self.group, parts, all);
+                softmax.chunk::<S, T>(group, parts, all);
             }
             if T::CODES {
-                for i in 0..heads * queries {
-                    let (k, row) = (i / queries, i % queries / self.group);
-                    let offset = k * self.kv.tile_len() + self.kv.scales();
-                    let scales: [*const f32; CHUNK_BLOCKS] =
-                        values.map(|block| block.wrapping_add(offset).cast());
-                    let weights = room.scores.add(i * CHUNK_TOKENS);
-                    let most = room.largest.add(i * LANES);
-                    numbers::scale::<S>(
-                        weights,
-                        &scales[block..end],
-                        block,
-                        parts[row],
-                        most,
-                        pace,
-                    );
-                }
-                for i in 0..heads * queries {
-                    *room.factors.add(i) =
-                        numbers::weight_factors::<S>(room.largest.add(i * LANES));
-                }
-                for i in 0..heads * queries {
-                    let (weights, by) =
-                        (room.scores.add(i * CHUNK_TOKENS), *room.largest.add(i * LANES));
-                    let to = room.rounded.add(i * CHUNK_TOKENS).cast();
-                    (*room.factors.add(i)).offset =
-                        numbers::weights::<S>(weights, block..end, by, to, pace);
-                }
+                self.whole_weights::<S>(chunk, heads, seen, pace, room);
             }
 
             #[cfg(target_arch = "x86_64")]
             if const { tile::pairs::<S, T>() } && self.tiles {
                 return self.tile_values::<S>(chunk, heads, parts, of_all, room);
             }
-            let accumulate = |queries: (usize, usize), tokens: (usize, usize)| {
+            let accumulate = |first: usize, count: usize, tokens: (usize, usize)| {
                 if tokens.0 >= tokens.1 {
                     return;
                 }
-                for (first, tile) in tiles::<S>(queries.1) {
-                    let first = queries.0 + first;
-                    let values = Values {
-                        blocks: values,
-                        ahead: ahead(first),
-                        tokens,
-                        all,
-                        d,
-                        weights: room.scores.add(first * CHUNK_TOKENS).cast_const(),
-                        rounded: room.rounded.add(first * CHUNK_TOKENS).cast_const(),
-                        factors: room.factors.add(first).cast_const(),
-                        whole: room.whole.add(first * stride),
-                        sums: room.sums.add(first * stride),
-                        stride,
-                        turns,
-                    };
-                    T::accumulate::<S>(&values, tile);
-                }
+                let values = Values {
+                    blocks: values,
+                    ahead: ahead(first),
+                    tokens,
+                    all: tokens,
+                    d,
+                    weights: room.scores.add(first * CHUNK_TOKENS).cast_const(),
+                    rounded: room.rounded.add(first * CHUNK_TOKENS).cast_const(),
+                    factors: room.factors.add(first).cast_const(),
+                    whole: room.whole.add(first * stride),
+                    sums: room.sums.add(first * stride),
+                    stride,
+                    turns,
+                };
+                T::accumulate::<S>(&values, count);
             };
-            if T::CODES {
-                // What a row does not see meets zeros.
-                return accumulate((0, queries), all);
+            for Tile { first, count, parts } in seen.tiles() {
+                if T::CODES {
+                    // What a row does not see meets zeros.
+                    let Range { start, end } = blocks_seen(parts.iter().copied());
+                    accumulate(first, count, (start * BLOCK_TOKENS, end * BLOCK_TOKENS));
+                    continue;
+                }
+                // Whole pairs of the tokens that all rows see; each row's tokens in order.
+                let shared = parts.iter().fold((0, CHUNK_TOKENS), |shared, part| {
+                    (shared.0.max(part.0), shared.1.min(part.1))
+                });
+                let shared = (shared.0.next_multiple_of(2), shared.1 / 2 * 2);
+                let any_shared = shared.0 < shared.1;
+                // Where a tile has a part of a row's queries, it has that of no other row.
+                let of_row = group.min(count);
+                for (r, &(from, to)) in parts.iter().enumerate() {
+                    let to = if any_shared { shared.0 } else { to };
+                    accumulate(first + r * of_row, of_row, (from, to));
+                }
+                if any_shared {
+                    accumulate(first, count, shared);
+                    for (r, &(_, to)) in parts.iter().enumerate() {
+                        accumulate(first + r * of_row, of_row, (shared.1, to));
+                    }
+                }
             }
-            // Whole pairs of the tokens that all rows see; each row's tokens in order.
-            let shared = parts.iter().fold((0, CHUNK_TOKENS), |shared, part| {
-                (shared.0.max(part.0), shared.1.min(part.1))
-            });
-            let shared = (shared.0.next_multiple_of(2), shared.1 / 2 * 2);
-            let any_shared = shared.0 < shared.1;
-            for (r, &(from, to)) in parts.iter().enumerate() {
-                let to = if any_shared { shared.0 } else { to };
-                accumulate((r * self.group, self.group), (from, to));
+        }
+    }
+
+    /// Makes whole numbers of the weights of a chunk of codes, of whose tokens each row sees its part, and takes the
+    /// scales of its values into them.
+    ///
+    /// # Safety
+    /// As for [`Attention::meet`].
+    #[inline(always)]
+    unsafe fn whole_weights<S: Simd>(
+        &self,
+        chunk: &Chunk<T>,
+        heads: usize,
+        seen: Seen<'_>,
+        pace: Pace<'_>,
+        room: Room,
+    ) {
+        let group = seen.tiles.group;
+        let queries = seen.parts.len() * group;
+        // SAFETY: as the caller's.
+        unsafe {
+            for k in 0..heads {
+                let offset = k * self.kv.tile_len() + self.kv.scales();
+                let scales: [*const f32; CHUNK_BLOCKS] =
+                    chunk.values.map(|block| block.wrapping_add(offset).cast());
+                for Tile { first, count, parts } in seen.tiles() {
+                    let seen = blocks_seen(parts.iter().copied());
+                    let (scales, of_row) = (&scales[seen.clone()], group.min(count));
+                    for (r, &part) in parts.iter().enumerate() {
+                        let first = k * queries + first + r * of_row;
+                        for i in first..first + of_row {
+                            let weights = room.scores.add(i * CHUNK_TOKENS);
+                            let most = room.largest.add(i * LANES);
+                            numbers::scale::<S>(weights, scales, seen.start, part, most, pace);
+                        }
+                    }
+                }
             }
-            if any_shared {
-                accumulate((0, queries), shared);
-                for (r, &(_, to)) in parts.iter().enumerate() {
-                    accumulate((r * self.group, self.group), (shared.1, to));
+            for i in 0..heads * queries {
+                *room.factors.add(i) = numbers::weight_factors::<S>(room.largest.add(i * LANES));
+            }
+            for k in 0..heads {
+                for Tile { first, count, parts } in seen.tiles() {
+                    let seen = blocks_seen(parts.iter().copied());
+                    let first = k * queries + first;
+                    for i in first..first + count {
+                        let (weights, by) =
+                            (room.scores.add(i * CHUNK_TOKENS), *room.largest.add(i * LANES));
+                        let to = room.rounded.add(i * CHUNK_TOKENS).cast();
+                        let offset = numbers::weights::<S>(weights, seen.clone(), by, to, pace);
+                        (*room.factors.add(i)).offset = offset;
+                    }
                 }
             }
         }
@@ -572,12 +633,69 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     }
 }
 
-/// First query and number of queries of each tile, spread evenly.
+/// The blocks of a chunk between the first and the last of which a row sees tokens, where each sees its part.
 #[inline(always)]
-fn tiles<S: Simd>(queries: usize) -> impl Iterator<Item = (usize, usize)> {
-    let count = queries.div_ceil(most_queries::<S>());
-    (0..count).map(move |i| {
-        let (from, to) = (i * queries / count, (i + 1) * queries / count);
-        (from, to - from)
-    })
+fn blocks_seen(parts: impl Iterator<Item = (usize, usize)>) -> Range<usize> {
+    let seen = parts.filter(|(from, to)| from < to);
+    let (first, end) = seen.fold((CHUNK_BLOCKS, 0), |(first, end), (from, to)| {
+        (first.min(from / BLOCK_TOKENS), end.max(to.div_ceil(BLOCK_TOKENS)))
+    });
+    first.min(end)..end
+}
+
+/// What the rows of an item see of a chunk.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    parts: &'a [(usize, usize)],
+    tiles: Tiles,
+}
+
+/// Queries of a KV head that meet keys and values together, and what their rows see.
+struct Tile<'a> {
+    first: usize,
+    count: usize,
+    parts: &'a [(usize, usize)],
+}
+
+impl<'a> Seen<'a> {
+    /// The tiles of a KV head.
+    #[inline(always)]
+    fn tiles(self) -> impl Iterator<Item = Tile<'a>> {
+        let Self { parts: mut rest, tiles: Tiles { group, rows, most } } = self;
+        let (mut first, mut left, mut parts) = (0, 0, &rest[..0]);
+        std::iter::from_fn(move || {
+            if left == 0 {
+                (parts, rest) = rest.split_at(rows.min(rest.len()));
+                left = parts.len() * group;
+            }
+            let tile = Tile { first, count: most.min(left), parts };
+            (first, left) = (first + tile.count, left - tile.count);
+            (tile.count > 0).then_some(tile)
+        })
+    }
+}
+
+/// How queries are divided: those of some rows together, or some of a row's, as evenly as they come.
+#[derive(Clone, Copy)]
+struct Tiles {
+    /// Queries of a row and KV head.
+    group: usize,
+    /// Rows of a tile.
+    rows: usize,
+    /// The most queries of a tile.
+    most: usize,
+}
+
+impl Tiles {
+    #[inline(always)]
+    fn new<S: Simd, T: KvElement>(group: usize) -> Self {
+        let most = most_queries::<S, T>();
+        match group <= most {
+            true => Self { group, rows: most / group, most },
+            false => {
+                let tiles = group.div_ceil(most.min(good_queries::<S, T>()));
+                Self { group, rows: 1, most: group.div_ceil(tiles) }
+            }
+        }
+    }
 }

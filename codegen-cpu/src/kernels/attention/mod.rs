@@ -41,16 +41,23 @@ use ahead::Lead;
 use item::Item;
 use sinks::Sinks;
 use std::ops::Range;
-use tile::{CHUNK_BLOCKS, KEY_STEP, KvElement, most_queries};
+use tile::{CHUNK_BLOCKS, KEY_STEP, KvElement};
 
 /// What a row costs beside its context, in tokens.
 const ROW_COST_TOKENS: usize = 32;
 
-/// Tiles of queries that meet a chunk of keys and values one after the other while it is in the cache.
-const ITEM_TILES: usize = 4;
+/// The most queries of a work item and KV head, which meet a chunk of keys and values tile by tile while it is in a
+/// cache.
+const ITEM_QUERIES: usize = 96;
 
-/// The most queries of an item that AMX tiles take, and so the most rows of any.
-const MOST_ROWS: usize = 64;
+/// Where each thread would have fewer items than [`THREAD_ITEMS`], they have fewer queries, down to this many.
+const FEWEST_QUERIES: usize = 28;
+
+/// So many items a thread differ little in what they take from thread to thread.
+const THREAD_ITEMS: usize = 16;
+
+/// Queries of an item that AMX tiles take.
+const AMX_QUERIES: usize = 64;
 
 /// The most bytes of a chunk of the keys and values of several KV heads: this one and the next should stay in a cache.
 const ITEM_BYTES: usize = 1 << 19;
@@ -160,7 +167,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     unsafe fn share<S: Simd>(&self, worker: &Worker<'_>) {
         // SAFETY: rows, heads and blocks stay inside what was bound.
         unsafe {
-            let rows_at_once = self.tile_rows::<S>();
+            let rows_at_once = self.item_rows(worker.count);
             let items = || {
                 (0..self.sequences).flat_map(move |sequence| {
                     (0..self.rows).step_by(rows_at_once).map(move |first| {
@@ -207,10 +214,14 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         }
     }
 
-    /// Rows of a work item: as many as fill the tiles together with the heads of a group.
+    /// Rows of a work item.
     #[inline(always)]
-    fn tile_rows<S: Simd>(&self) -> usize {
-        let queries = if self.tiles { MOST_ROWS } else { ITEM_TILES * most_queries::<S>() };
+    fn item_rows(&self, threads: usize) -> usize {
+        let all = self.sequences * self.rows * self.group * self.kv.heads;
+        let queries = match self.tiles {
+            true => AMX_QUERIES,
+            false => (all / (THREAD_ITEMS * threads)).clamp(FEWEST_QUERIES, ITEM_QUERIES),
+        };
         (queries / self.group).clamp(1, self.rows.max(1))
     }
 

@@ -87,16 +87,16 @@ pub(crate) trait KvElement: Cached {
 
 /// Keys and values of floating point.
 pub(in crate::kernels) trait FloatKv: KvElement + Element {
-    /// How keys meet `f32` queries.
-    type Keys: Product<X = f32>;
+    /// How keys meet `f32` queries, and values `f32` weights.
+    type Product: Product<X = f32>;
 }
 
 impl FloatKv for f32 {
-    type Keys = Plain;
+    type Product = Plain;
 }
 
 impl FloatKv for bf16 {
-    type Keys = Widening;
+    type Product = Widening;
 }
 
 macro_rules! float_kv {
@@ -168,8 +168,23 @@ pub(super) const fn pairs<S: Simd, T: KvElement>() -> bool {
 
 /// The most query heads of a tile for `S`.
 #[inline(always)]
-pub(super) const fn most_queries<S: Simd>() -> usize {
-    if S::WIDE { MOST_QUERIES } else { S::MAX_ROWS }
+pub(super) const fn most_queries<S: Simd, T: KvElement>() -> usize {
+    let good = good_queries::<S, T>();
+    if S::WIDE {
+        MOST_QUERIES
+    } else if S::MAX_ROWS < good {
+        S::MAX_ROWS
+    } else {
+        good
+    }
+}
+
+/// As many query heads as leave registers for four blocks of keys, or vectors of values, where there are 32: what a tile
+/// has at most of more than [`most_queries`].
+#[inline(always)]
+pub(super) const fn good_queries<S: Simd, T: KvElement>() -> usize {
+    // Pairs that are taken apart are in registers twice.
+    if T::BF16 && !S::PAIR_DOT { 5 } else { 6 }
 }
 
 /// Keys of a chunk and the queries that meet them.
@@ -236,17 +251,18 @@ impl<T: FloatKv, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
         // SAFETY: as for `KvElement::scores`; there are so many blocks.
         unsafe {
             let mut largest = [S::splat(f32::NEG_INFINITY); Q];
-            // Enough sums at once to hide the latency of the instruction, as registers allow.
-            if const { S::WIDE && Q < 4 } {
-                while block + 4 <= scores.blocks.len() {
+            let left = |block: usize| scores.blocks.len() - block;
+            if S::WIDE {
+                // Enough sums at once to hide the latency of the instruction, as registers allow; what waits for memory is
+                // better asked for by fewer.
+                let waits = scores.ahead.is_some();
+                let four = Q < 4 || const { Q <= good_queries::<S, T>() } && !waits;
+                while four && left(block) >= 4 && left(block) != 5 {
                     scores.some_blocks::<S, Q, 4>(block, &mut largest);
                     block += 4;
                 }
-            } else if const { S::WIDE } {
-                while block + 2 <= scores.blocks.len() {
-                    // What waits for memory is better asked for by fewer at once.
-                    let left = scores.blocks.len() - block;
-                    if left == 3 || left > 4 && scores.ahead.is_none() {
+                while left(block) >= 2 {
+                    if left(block) == 3 || left(block) > 4 && !waits {
                         scores.some_blocks::<S, Q, 3>(block, &mut largest);
                         block += 3;
                     } else {
@@ -255,7 +271,7 @@ impl<T: FloatKv, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
                     }
                 }
             }
-            while block < scores.blocks.len() {
+            while left(block) >= 1 {
                 scores.some_blocks::<S, Q, 1>(block, &mut largest);
                 block += 1;
             }
@@ -295,8 +311,8 @@ impl<T: FloatKv> Scores<'_, T> {
                     let x = x.add(g * PairDot::GROUP);
                     PairDot::columns::<S, Q, B>(words, x, 2 * stride, &mut sums);
                 } else {
-                    let x = q.add(g * T::Keys::GROUP);
-                    T::Keys::columns::<S, Q, B>(words, x, stride, &mut sums);
+                    let x = q.add(g * T::Product::GROUP);
+                    T::Product::columns::<S, Q, B>(words, x, stride, &mut sums);
                 }
             }
             ahead.put_back();
@@ -322,11 +338,12 @@ impl<T: FloatKv> Values<'_, T> {
         // SAFETY: as the caller's.
         unsafe {
             // As many vectors as there are registers for.
-            while S::WIDE && (Q < 6 || !T::BF16) && i + 4 * LANES <= self.d {
+            let four = const { S::WIDE && Q <= good_queries::<S, T>() };
+            while four && i + 4 * LANES <= self.d {
                 run::<S, TURNS, _>(ValueTile::<T, Q, 4, true>(self, i));
                 i += 4 * LANES;
             }
-            while S::WIDE && T::BF16 && i + 2 * LANES <= self.d {
+            while S::WIDE && i + 2 * LANES <= self.d {
                 run::<S, TURNS, _>(ValueTile::<T, Q, 2, true>(self, i));
                 i += 2 * LANES;
             }
@@ -380,8 +397,17 @@ impl<T: FloatKv, const Q: usize, const V: usize, const ROUNDED: bool> Vectorised
                 let words = self.at(token);
                 for i in 0..(stop - token) / group {
                     ahead.ask::<S>(V);
-                    let words = load::<S, T, V>(words.add(i * group * self.0.d), self.left());
-                    self.step::<S>(token + i * group, words, &mut acc);
+                    let (at, words) = (token + i * group, words.add(i * group * self.0.d));
+                    if V == 1 && self.left() < LANES {
+                        let words = load::<S, T, V>(words, self.left());
+                        self.step::<S>(at, words, &mut acc);
+                    } else if const { pairs::<S, T>() && ROUNDED } {
+                        let weights = self.0.rounded.add(at);
+                        PairDot::step::<S, Q, V>(words.cast(), weights, CHUNK_TOKENS, &mut acc);
+                    } else {
+                        let weights = self.0.weights.add(at);
+                        T::Product::step::<S, Q, V>(words.cast(), weights, CHUNK_TOKENS, &mut acc);
+                    }
                 }
                 token = stop;
             }
