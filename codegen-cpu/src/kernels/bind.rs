@@ -1,6 +1,6 @@
 //! From the buffers and scalars of a plan to a kernel's own arguments, every size checked once.
 
-use super::simd::{Simd, Vectorised};
+use super::simd::{LINE_BYTES, Simd, Vectorised};
 use super::uses::{Split, Use};
 use super::worker::{Scratch, Worker};
 use artifact::Scalar;
@@ -148,6 +148,19 @@ impl<T> Rows<T> {
     pub(crate) unsafe fn skip(self, n: usize) -> Self {
         // SAFETY: as the caller's.
         Self { ptr: unsafe { self.ptr.add(n) }, ..self }
+    }
+
+    /// Asks for `n` elements of row `r` from element `at` on. There need not be such a row.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    pub(crate) unsafe fn ask<S: Simd>(&self, r: usize, at: usize, n: usize) {
+        let from: *const u8 = self.ptr.wrapping_add(r * self.stride + at).cast();
+        for line in (0..n * size_of::<T>()).step_by(LINE_BYTES) {
+            // SAFETY: the caller's promise; any address may be given.
+            unsafe { S::prefetch(from.wrapping_add(line)) };
+        }
     }
 
     /// Elements between rows.

@@ -183,6 +183,8 @@ impl<T: Cached> Kernel for KvWrite<T> {
                 unsafe {
                     let (kv, state, at) = (&self.kv, self.state.row(0), head * self.kv.d);
                     if item % 2 == 1 {
+                        // Keys come from the call before, values of a long prompt from no near cache.
+                        self.v.ask::<S>(row + 1, at, kv.d);
                         let tile = state.add(kv.values(block, head));
                         T::write_value::<S>(kv, tile, token, self.v.row(row).add(at));
                     } else {

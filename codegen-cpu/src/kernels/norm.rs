@@ -2,7 +2,7 @@
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
-use super::simd::{LANES, LINE_BYTES, Simd};
+use super::simd::{LANES, Simd};
 use super::worker::Worker;
 
 /// `rms_norm_{in}_{out}`: `groups` runs of `n` elements in each row, all with the same weight.
@@ -97,12 +97,9 @@ impl<I: Element, O: Element> Kernel for RmsNorm<I, O> {
             unsafe {
                 let (row, weight) = (item / self.groups, self.weight.row(0));
                 let (x, out) = (self.x.row(row).add(at), self.out.row(row).add(at));
-                // Of a long prompt the heads of the next row are in no near cache.
-                if self.groups > 1 && row + 1 < self.rows {
-                    let next: *const u8 = self.x.row(row + 1).add(at).cast();
-                    for line in (0..self.n * size_of::<I>()).step_by(LINE_BYTES) {
-                        S::prefetch(next.wrapping_add(line));
-                    }
+                if self.groups > 1 {
+                    // Of a long prompt the heads of the next row are in no near cache.
+                    self.x.ask::<S>(row + 1, at, self.n);
                 }
                 let squares = sum_of_squares::<S, I>(x, self.n);
                 scaled::<S, I, O>(x, scale(squares, self.n, self.eps), weight, out, self.n);
