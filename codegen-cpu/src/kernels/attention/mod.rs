@@ -53,7 +53,7 @@ const ITEM_QUERIES: usize = 96;
 /// Where each thread would have fewer items than [`THREAD_ITEMS`], they have fewer queries, down to this many.
 const FEWEST_QUERIES: usize = 28;
 
-/// So many items a thread differ little in what they take from thread to thread.
+/// With so many items each, threads have nearly the same work.
 const THREAD_ITEMS: usize = 16;
 
 /// Queries of an item that AMX tiles take.
