@@ -21,6 +21,7 @@ sources! {
     "src/kernels/attention/item.rs",
     "src/kernels/attention/mod.rs",
     "src/kernels/attention/numbers.rs",
+    "src/kernels/attention/seen.rs",
     "src/kernels/attention/sinks.rs",
     "src/kernels/attention/soften.rs",
     "src/kernels/attention/tile.rs",

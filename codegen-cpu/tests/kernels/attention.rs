@@ -38,13 +38,14 @@ fn case() -> impl Strategy<Value = Case> {
     case_of(positions, 1..=4, 1..=9, half)
 }
 
-/// Rows of a prompt: more than an item takes, and such that all see whole chunks.
+/// Rows of a prompt: up to more than an item takes, with chunks that all of them see.
 fn prompt() -> impl Strategy<Value = Case> {
     let positions =
         (0..200i32, 1..=110i32).prop_map(|(first, rows)| vec![(first..first + rows).collect()]);
     case_of(positions, 1..=2, 1..=9, prop_oneof![1..=20usize, Just(32usize)])
 }
 
+/// Cases of these positions, KV heads, query heads of each and halves of a head's elements.
 fn case_of(
     positions: impl Strategy<Value = Vec<Vec<i32>>>,
     kv_heads: RangeInclusive<usize>,
@@ -220,7 +221,7 @@ impl Case {
         }
     }
 
-    /// Fails where the result of every row of `step` has other bits than that of the row by itself.
+    /// Fails where a row, one in `step` of them, has other bits than by itself.
     fn is_the_same_row_by_row(&self, threads: usize, step: usize) {
         for set in InstructionSet::available() {
             let together = self.run(set, threads, &self.rows());

@@ -2,12 +2,11 @@
 
 use super::ahead::{Ahead, Lead, List, Pace, Run};
 use super::numbers::{self, Factors};
+use super::seen::{Cut, Seen, Tile, blocks_seen};
 use super::soften::Softmax;
-use super::tile::{
-    CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, good_queries, most_queries, pairs,
-};
+use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, pairs};
 use super::turns::Turns;
-use super::{AMX_QUERIES, Attention, ITEM_QUERIES};
+use super::{Attention, MOST_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::{amx, tile};
 use crate::device::asks_near;
@@ -349,9 +348,8 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             let bytes = (longest - begin.min(longest)) / BLOCK_TOKENS * self.kv.block_len();
             let asks = row == sequence * self.rows || bytes * size_of::<T>() > KEPT_BYTES;
             let mut runs = [Run::NONE; 6 * CHUNK_BLOCKS];
-            let (as_one, by_rows) = (Tiles::new::<S, T>(queries), Tiles::new::<S, T>(self.group));
-            let mut parts =
-                [(0, 0); if AMX_QUERIES > ITEM_QUERIES { AMX_QUERIES } else { ITEM_QUERIES }];
+            let (as_one, by_rows) = (Cut::new::<S, T>(queries), Cut::new::<S, T>(self.group));
+            let mut parts = [(0, 0); MOST_ROWS];
             let ahead = Cell::new(Ahead::NONE);
             for start in (begin..longest).step_by(CHUNK_TOKENS) {
                 let chunk = next;
@@ -366,13 +364,13 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     *lead = Lead::default();
                 }
                 let seen = if whole(start) {
-                    Seen { parts: &[(0, CHUNK_TOKENS)], tiles: as_one }
+                    Seen { parts: &[(0, CHUNK_TOKENS)], cut: as_one }
                 } else {
                     let parts = &mut parts[..rows];
                     for (part, row) in parts.iter_mut().zip(row..) {
                         *part = self.part(row, start);
                     }
-                    Seen { parts, tiles: by_rows }
+                    Seen { parts, cut: by_rows }
                 };
                 let after = after.filter(|_| start == begin);
                 self.meet::<S>(&chunk, heads, seen, asks.then_some(&ahead), after, room);
@@ -433,7 +431,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         room: Room,
     ) {
         let &Chunk { first: block, end, ref keys, ref values } = chunk;
-        let Seen { parts, tiles: Tiles { group, .. } } = seen;
+        let Seen { parts, cut: Cut { group, .. } } = seen;
         let (d, stride, queries) = (self.kv.d, self.stride(), parts.len() * group);
         let pairs = const { pairs::<S, T>() };
         let turns = Turns { heads, step: self.kv.tile_len() };
@@ -571,7 +569,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         pace: Pace<'_>,
         room: Room,
     ) {
-        let group = seen.tiles.group;
+        let group = seen.cut.group;
         let queries = seen.parts.len() * group;
         // SAFETY: as the caller's.
         unsafe {
@@ -628,73 +626,6 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     let x = S::mul(S::load(room.sums.add(i * stride + j)), factor);
                     O::store_part::<S>(out.add(j), x, d - j);
                 }
-            }
-        }
-    }
-}
-
-/// The blocks of a chunk between the first and the last of which a row sees tokens, where each sees its part.
-#[inline(always)]
-fn blocks_seen(parts: impl Iterator<Item = (usize, usize)>) -> Range<usize> {
-    let seen = parts.filter(|(from, to)| from < to);
-    let (first, end) = seen.fold((CHUNK_BLOCKS, 0), |(first, end), (from, to)| {
-        (first.min(from / BLOCK_TOKENS), end.max(to.div_ceil(BLOCK_TOKENS)))
-    });
-    first.min(end)..end
-}
-
-/// What the rows of an item see of a chunk.
-#[derive(Clone, Copy)]
-struct Seen<'a> {
-    parts: &'a [(usize, usize)],
-    tiles: Tiles,
-}
-
-/// Queries of a KV head that meet keys and values together, and what their rows see.
-struct Tile<'a> {
-    first: usize,
-    count: usize,
-    parts: &'a [(usize, usize)],
-}
-
-impl<'a> Seen<'a> {
-    /// The tiles of a KV head.
-    #[inline(always)]
-    fn tiles(self) -> impl Iterator<Item = Tile<'a>> {
-        let Self { parts: mut rest, tiles: Tiles { group, rows, most } } = self;
-        let (mut first, mut left, mut parts) = (0, 0, &rest[..0]);
-        std::iter::from_fn(move || {
-            if left == 0 {
-                (parts, rest) = rest.split_at(rows.min(rest.len()));
-                left = parts.len() * group;
-            }
-            let tile = Tile { first, count: most.min(left), parts };
-            (first, left) = (first + tile.count, left - tile.count);
-            (tile.count > 0).then_some(tile)
-        })
-    }
-}
-
-/// How queries are divided: those of some rows together, or some of a row's, as evenly as they come.
-#[derive(Clone, Copy)]
-struct Tiles {
-    /// Queries of a row and KV head.
-    group: usize,
-    /// Rows of a tile.
-    rows: usize,
-    /// The most queries of a tile.
-    most: usize,
-}
-
-impl Tiles {
-    #[inline(always)]
-    fn new<S: Simd, T: KvElement>(group: usize) -> Self {
-        let most = most_queries::<S, T>();
-        match group <= most {
-            true => Self { group, rows: most / group, most },
-            false => {
-                let tiles = group.div_ceil(most.min(good_queries::<S, T>()));
-                Self { group, rows: 1, most: group.div_ceil(tiles) }
             }
         }
     }

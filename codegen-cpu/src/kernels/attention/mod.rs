@@ -24,6 +24,7 @@ mod amx;
 mod codes;
 mod item;
 mod numbers;
+mod seen;
 mod sinks;
 mod soften;
 mod tile;
@@ -58,6 +59,9 @@ const THREAD_ITEMS: usize = 16;
 
 /// Queries of an item that AMX tiles take.
 const AMX_QUERIES: usize = 64;
+
+/// The most rows of an item: each has a query or more.
+const MOST_ROWS: usize = if AMX_QUERIES > ITEM_QUERIES { AMX_QUERIES } else { ITEM_QUERIES };
 
 /// The most bytes of a chunk of the keys and values of several KV heads: this one and the next should stay in a cache.
 const ITEM_BYTES: usize = 1 << 19;
