@@ -5,6 +5,7 @@ use super::element::Element;
 use super::quantize::quantize_row;
 use super::simd::{LANES, Simd};
 use super::worker::Worker;
+use std::mem::MaybeUninit;
 
 /// Tokens of a block.
 pub const BLOCK_TOKENS: usize = 16;
@@ -267,11 +268,11 @@ impl Cached for i8 {
     unsafe fn write_key<S: Simd>(kv: &Kv, tile: *mut Self, token: usize, k: *const f32) {
         // SAFETY: as the caller's.
         unsafe {
-            let codes = &mut [0; MOST_CODES];
-            kv.codes::<S>(tile, token, k, codes);
-            for (g, codes) in codes[..kv.d].chunks_exact(kv.group).enumerate() {
-                let to = tile.add(kv.key_in_tile(token, g * kv.group));
-                to.copy_from_nonoverlapping(codes.as_ptr(), kv.group);
+            let mut room = [MaybeUninit::uninit(); MOST_CODES];
+            let codes = kv.codes::<S>(tile, token, k, &mut room);
+            let to: *mut [i8; GROUP] = tile.add(kv.key_in_tile(token, 0)).cast();
+            for (g, &codes) in codes.as_chunks().0.iter().enumerate() {
+                to.add(g * BLOCK_TOKENS).write_unaligned(codes);
             }
         }
     }
@@ -280,36 +281,46 @@ impl Cached for i8 {
     unsafe fn write_value<S: Simd>(kv: &Kv, tile: *mut Self, token: usize, v: *const f32) {
         // SAFETY: as the caller's.
         unsafe {
-            let codes = &mut [0; MOST_CODES];
-            kv.codes::<S>(tile, token, v, codes);
+            let mut room = [MaybeUninit::uninit(); MOST_CODES];
+            let codes = kv.codes::<S>(tile, token, v, &mut room);
             let to = tile.add(kv.value_in_tile(token, 0));
-            for (i, &code) in codes[..kv.d].iter().enumerate() {
-                *to.add(i * kv.group) = code;
+            let (vectors, rest) = codes.as_chunks();
+            for (i, codes) in vectors.iter().enumerate() {
+                S::store_bytes_apart(to.add(i * LANES * GROUP), codes);
+            }
+            for (i, &code) in (vectors.len() * LANES..).zip(rest) {
+                *to.add(i * GROUP) = code;
             }
         }
     }
 }
 
+/// Codes that lie together, of a key or of a channel's values.
+const GROUP: usize = 4;
+
 impl Kv {
-    /// Writes the codes of a head's elements `x`, as they are kept, to `codes`, and their scale to the tile.
+    /// The codes of a head's elements `x`, as they are kept; writes their scale to the tile.
     ///
     /// # Safety
     /// As for [`Cached::write_key`].
     #[inline(always)]
-    unsafe fn codes<S: Simd>(
+    unsafe fn codes<'a, S: Simd>(
         &self,
         tile: *mut i8,
         token: usize,
         x: *const f32,
-        codes: &mut [i8; MOST_CODES],
-    ) {
-        // SAFETY: as the caller's; no head has more codes.
+        room: &'a mut [MaybeUninit<i8>; MOST_CODES],
+    ) -> &'a [i8] {
+        // SAFETY: as the caller's; no head has more codes, and all of them are written.
         unsafe {
-            let scale = quantize_row::<S, f32>(x, self.d, codes.as_mut_ptr());
+            let codes: *mut i8 = room.as_mut_ptr().cast();
+            let scale = quantize_row::<S, f32>(x, self.d, codes);
             tile.add(self.scales()).cast::<f32>().add(token).write_unaligned(scale);
-        }
-        for code in &mut codes[..self.d] {
-            *code ^= i8::MIN;
+            let codes = std::slice::from_raw_parts_mut(codes, self.d);
+            for code in &mut *codes {
+                *code ^= i8::MIN;
+            }
+            codes
         }
     }
 }

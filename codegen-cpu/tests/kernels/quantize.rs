@@ -53,6 +53,26 @@ proptest! {
         }
     }
 
+    /// A quotient there may be on one side, and what is quicker than a division on the other.
+    #[test]
+    fn codes_near_the_middle_of_two_integers_are_those_of_quotients(
+        bits in 0x0100_0000u32..0x7d00_0000,
+        threads in 1..=3usize,
+    ) {
+        let largest = f32::from_bits(bits);
+        let middles = (-127..127).map(|code| (code as f32 + 0.5) * (largest / 127.0));
+        let near = |x: f32| (-3..=3).map(move |units| f32::from_bits(x.to_bits().wrapping_add_signed(units)));
+        let mut x = vec![largest];
+        x.extend(middles.flat_map(near));
+        let (n, (want, scale)) = (x.len(), reference::quantize_rows(&x));
+        for set in InstructionSet::available() {
+            let mut buffers = vec![encode(F, &x), vec![0x55; n], unwritten(F, 1)];
+            run(set, threads, "quantize_rows_f32", &mut buffers, &ints([1, 1, n, n]));
+            prop_assert_eq!(&codes(&buffers[1]), &want, "{}", set);
+            prop_assert_eq!(decode(F, &buffers[2]), [scale], "{}", set);
+        }
+    }
+
     #[test]
     fn a_measured_scale_saturates(
         (rows, n, pad) in (1..5usize, 1..150usize, 0..4usize),

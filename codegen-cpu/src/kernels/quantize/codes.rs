@@ -1,5 +1,6 @@
 //! Vectors to codes of 8 bits.
 
+use super::SIGN;
 use crate::kernels::simd::{LANES, Simd};
 
 /// Adding it rounds to an integer and leaves that in the low bits.
@@ -23,6 +24,34 @@ pub(super) unsafe fn store_i8<S: Simd>(out: *mut i8, v: S::V, n: usize) {
         let mut codes = [0i8; LANES];
         S::store_low_bytes(codes.as_mut_ptr().cast(), integers);
         out.copy_from_nonoverlapping(codes.as_ptr(), n);
+    }
+}
+
+/// Both vectors as two's complement bytes, rounded to nearest even, unless a lane is so near to the middle of two integers
+/// that a quotient could be on the other side of it; returns whether it stored them. `v` is at most 127 and some units in
+/// the last place, and not NaN; it is a product with a reciprocal, two units from the quotient at most.
+///
+/// # Safety
+/// As [`Simd`]; `out` is valid for 32 bytes.
+#[inline(always)]
+pub(super) unsafe fn store_rounded<S: Simd>(out: *mut i8, v: [S::V; 2]) -> bool {
+    /// Two units of 127 are less than 2^-15.
+    const SURE: f32 = 0.5 - 1.0 / 8192.0;
+    // SAFETY: registers and what the caller vouches for.
+    unsafe {
+        let (round, unsigned) = (S::splat(ROUND), S::splat_bits(!SIGN));
+        let shifted = [S::add(v[0], round), S::add(v[1], round)];
+        let mut furthest = S::splat(0.0);
+        for (v, shifted) in v.into_iter().zip(shifted) {
+            let left = S::to_bits(S::sub(v, S::sub(shifted, round)));
+            furthest = S::max(furthest, S::from_bits(S::and_bits(left, unsigned)));
+        }
+        if S::any_above(furthest, SURE) {
+            return false;
+        }
+        S::store_low_bytes(out.cast(), S::to_bits(shifted[0]));
+        S::store_low_bytes(out.add(LANES).cast(), S::to_bits(shifted[1]));
+        true
     }
 }
 

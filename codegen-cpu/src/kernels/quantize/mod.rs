@@ -11,6 +11,9 @@ pub(crate) use rows::{QuantizeRows, QuantizeStatic, quantize_row, quantize_stati
 use super::element::Element;
 use super::simd::{LANES, Simd};
 
+/// The sign of an `f32`.
+const SIGN: u32 = 1 << 31;
+
 /// The largest magnitude of `n` elements; not finite where one of them is not.
 ///
 /// # Safety
@@ -19,14 +22,15 @@ use super::simd::{LANES, Simd};
 pub(crate) unsafe fn magnitude<S: Simd, T: Element>(x: *const T, n: usize) -> f32 {
     // SAFETY: every access is below `n`.
     unsafe {
-        let zero = S::splat(0.0);
-        let (mut most, mut strange) = (zero, zero);
+        // Without their signs, floats are in the order of their bits; what is not finite is above all that is.
+        let (mut most, unsigned) = (S::splat_bits(0), S::splat_bits(!SIGN));
         for i in (0..n).step_by(LANES) {
-            let v = T::load_part::<S>(x.add(i), n - i);
-            most = S::max(S::max(v, S::sub(zero, v)), most);
-            // Zero, or NaN where the number is not finite.
-            strange = S::add(strange, S::sub(v, v));
+            let v = S::to_bits(T::load_part::<S>(x.add(i), n - i));
+            most = S::max_bits(most, S::and_bits(v, unsigned));
         }
+        let most = S::from_bits(most);
+        // Zeros, and NaN where a number is not finite.
+        let strange = S::sub(most, most);
         S::largest(most) + S::sum(strange)
     }
 }

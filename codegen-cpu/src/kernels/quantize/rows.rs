@@ -1,6 +1,9 @@
 //! Codes of 8 bits.
 
-use super::{codes::store_i8, magnitude};
+use super::{
+    codes::{store_i8, store_rounded},
+    magnitude,
+};
 use crate::kernels::bind::{Binder, Kernel, Rows, product};
 use crate::kernels::element::Element;
 use crate::kernels::simd::{LANES, Simd};
@@ -8,6 +11,10 @@ use crate::kernels::worker::Worker;
 
 /// The largest code.
 const LARGEST: f32 = 127.0;
+/// From here on the reciprocal of a scale is a number like any other.
+const LEAST: f32 = 1e-30;
+/// Elements of two vectors.
+const PAIR: usize = 2 * LANES;
 
 /// `quantize_rows_{in}`: each of `runs` runs of `n` elements of a row by its own scale.
 pub(crate) struct QuantizeRows<T> {
@@ -48,7 +55,8 @@ impl<T: Element> Kernel for QuantizeRows<T> {
     }
 }
 
-/// Codes of `n` elements by their own scale, which it returns.
+/// Codes of `n` elements by their own scale, which it returns. They are those of quotients, but where it decides nothing
+/// a product with the reciprocal takes the place of one.
 ///
 /// # Safety
 /// As [`Simd`]; `x` and `codes` are valid for `n` elements.
@@ -65,8 +73,17 @@ pub(crate) unsafe fn quantize_row<S: Simd, T: Element>(
             codes.write_bytes(0, n);
             return scale;
         }
-        let divisor = S::splat(scale);
-        for i in (0..n).step_by(LANES) {
+        let quick = if scale >= LEAST { n / PAIR * PAIR } else { 0 };
+        let (divisor, inverse) = (S::splat(scale), S::splat(1.0 / scale));
+        for i in (0..quick).step_by(PAIR) {
+            let (first, second) = (T::load::<S>(x.add(i)), T::load::<S>(x.add(i + LANES)));
+            if !store_rounded::<S>(codes.add(i), [S::mul(first, inverse), S::mul(second, inverse)])
+            {
+                store_i8::<S>(codes.add(i), S::div(first, divisor), LANES);
+                store_i8::<S>(codes.add(i + LANES), S::div(second, divisor), LANES);
+            }
+        }
+        for i in (quick..n).step_by(LANES) {
             let v = S::div(T::load_part::<S>(x.add(i), n - i), divisor);
             store_i8::<S>(codes.add(i), v, n - i);
         }

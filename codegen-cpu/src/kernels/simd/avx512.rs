@@ -94,6 +94,10 @@ macro_rules! avx512 {
             fn store_bf16_apart(p: *mut bf16, v: __m512) {
                 _mm512_mask_storeu_epi16(p.cast(), 0x5555_5555, as_bf16(v))
             }
+            fn store_bytes_apart(p: *mut i8, bytes: &[i8; LANES]) {
+                let words = _mm512_cvtepi8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
+                _mm512_mask_storeu_epi8(p, 0x1111_1111_1111_1111, words)
+            }
             fn load_even(p: *const u32) -> __m512 {
                 _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_loadu_si512(p.cast())))
             }

@@ -119,6 +119,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
+    /// Bytes to every fourth place from `p` on; what lies between is not touched.
+    #[inline(always)]
+    unsafe fn store_bytes_apart(p: *mut i8, bytes: &[i8; LANES]) {
+        for (i, &byte) in bytes.iter().enumerate() {
+            // SAFETY: as the caller's.
+            unsafe { *p.add(4 * i) = byte };
+        }
+    }
     /// The first of each of 16 pairs of bf16.
     unsafe fn load_even(p: *const u32) -> Self::V;
     /// The second of each of 16 pairs of bf16.

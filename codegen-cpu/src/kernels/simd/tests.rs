@@ -92,6 +92,13 @@ impl Vectorised for Agrees {
                         assert_eq!(x.to_bits(), want, "{mask:#x}, place {i}");
                     }
                 }
+                let bytes: [i8; LANES] = std::array::from_fn(|i| pw[i] as i8);
+                let mut apart = [99; 4 * LANES + 1];
+                S::store_bytes_apart(apart[1..].as_mut_ptr(), &bytes);
+                for (i, &byte) in apart.iter().enumerate() {
+                    let want = if i % 4 == 1 { bytes[i / 4] } else { 99 };
+                    assert_eq!(byte, want, "place {i}");
+                }
                 let normal = pw.map(|w| f32::from_bits(w & 0xbfff_ffff | 0x2000_0000));
                 assert_eq!(as_bf16::<S>(S::load(normal.as_ptr())), as_bf16::<Portable>(normal));
                 same(S::to_bits(S::from_bits(w)), pw, "bits");
