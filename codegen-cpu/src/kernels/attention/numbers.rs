@@ -5,6 +5,7 @@
 //! every other element. Either way all products of a row are summed exactly.
 
 use super::ahead::{Pace, Taken};
+use super::soften::ones;
 use super::tile::CHUNK_TOKENS;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
@@ -100,14 +101,12 @@ pub(super) unsafe fn scale<S: Simd>(
             ahead.ask::<S>(pace.lines);
             let begin = (first + b) * BLOCK_TOKENS;
             let at = weights.add(begin);
-            let seen = |token: usize| tokens.0 <= token && token < tokens.1;
             let mut weight = S::mul(S::load(at), S::load(scales));
-            if !seen(begin) || !seen(begin + BLOCK_TOKENS - 1) {
-                let mut lanes = S::lanes(weight);
-                for (i, lane) in lanes.iter_mut().enumerate() {
-                    *lane = if seen(begin + i) { *lane } else { 0.0 };
-                }
-                weight = S::load(lanes.as_ptr());
+            let inside = |token: usize| token.saturating_sub(begin).min(BLOCK_TOKENS);
+            let seen = inside(tokens.0)..inside(tokens.1);
+            if seen != (0..BLOCK_TOKENS) {
+                let seen = ones::<S>(seen.start..seen.end.max(seen.start));
+                weight = S::from_bits(S::and_bits(S::to_bits(weight), seen));
             }
             S::store(at, weight);
             largest = S::max(largest, weight);

@@ -200,12 +200,12 @@ const fn short<S: Simd, T: KvElement>() -> bool {
     pairs::<S, T>() || T::CODES
 }
 
-/// Keeps some scores of the vector at `scores` and makes the others those of nothing seen.
+/// All bits of the lanes `lanes`, and none of the others.
 ///
 /// # Safety
-/// As [`Simd`].
+/// As [`Simd`]; `lanes` is a part of a vector.
 #[inline(always)]
-unsafe fn keep<S: Simd>(scores: *mut f32, lanes: Range<usize>) {
+pub(super) unsafe fn ones<S: Simd>(lanes: Range<usize>) -> S::I {
     /// Ones between zeros: a vector of it has any run of lanes that touches an end.
     static ONES: [u32; 3 * LANES] = {
         let mut words = [0; 3 * LANES];
@@ -220,7 +220,19 @@ unsafe fn keep<S: Simd>(scores: *mut f32, lanes: Range<usize>) {
     unsafe {
         let from = S::load_bits(ONES.as_ptr().add(LANES - lanes.start));
         let to = S::load_bits(ONES.as_ptr().add(2 * LANES - lanes.end));
-        let kept = S::and_bits(from, to);
+        S::and_bits(from, to)
+    }
+}
+
+/// Keeps some scores of the vector at `scores` and makes the others those of nothing seen.
+///
+/// # Safety
+/// As for [`ones`].
+#[inline(always)]
+unsafe fn keep<S: Simd>(scores: *mut f32, lanes: Range<usize>) {
+    // SAFETY: as the caller's.
+    unsafe {
+        let kept = ones::<S>(lanes);
         let hidden = S::xor_bits(kept, S::splat_bits(u32::MAX));
         let scores: *mut u32 = scores.cast();
         let score = S::and_bits(S::load_bits(scores), kept);
