@@ -339,7 +339,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     #[inline(always)]
     unsafe fn any_above(v: Self::V, limit: f32) -> bool {
         // SAFETY: as the caller's.
-        unsafe { Self::lanes(v) }.iter().any(|&x| x > limit)
+        let lanes = unsafe { Self::lanes(v) };
+        // All of them, without a branch for each.
+        lanes.iter().fold(false, |any, &x| any | (x > limit))
     }
 
     /// Largest lane.
