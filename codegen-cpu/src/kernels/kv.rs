@@ -10,6 +10,9 @@ use std::mem::MaybeUninit;
 /// Tokens of a block.
 pub const BLOCK_TOKENS: usize = 16;
 
+/// Codes that lie together, of a key or of a channel's values.
+pub(crate) const CODE_GROUP: usize = 4;
+
 /// The most elements of a head of codes.
 const MOST_CODES: usize = 1024;
 
@@ -270,7 +273,7 @@ impl Cached for i8 {
         unsafe {
             let mut room = [MaybeUninit::uninit(); MOST_CODES];
             let codes = kv.codes::<S>(tile, token, k, &mut room);
-            let to: *mut [i8; GROUP] = tile.add(kv.key_in_tile(token, 0)).cast();
+            let to: *mut [i8; CODE_GROUP] = tile.add(kv.key_in_tile(token, 0)).cast();
             for (g, &codes) in codes.as_chunks().0.iter().enumerate() {
                 to.add(g * BLOCK_TOKENS).write_unaligned(codes);
             }
@@ -286,17 +289,14 @@ impl Cached for i8 {
             let to = tile.add(kv.value_in_tile(token, 0));
             let (vectors, rest) = codes.as_chunks();
             for (i, codes) in vectors.iter().enumerate() {
-                S::store_bytes_apart(to.add(i * LANES * GROUP), codes);
+                S::store_bytes_apart(to.add(i * LANES * CODE_GROUP), codes);
             }
             for (i, &code) in (vectors.len() * LANES..).zip(rest) {
-                *to.add(i * GROUP) = code;
+                *to.add(i * CODE_GROUP) = code;
             }
         }
     }
 }
-
-/// Codes that lie together, of a key or of a channel's values.
-const GROUP: usize = 4;
 
 impl Kv {
     /// The codes of a head's elements `x`, as they are kept; writes their scale to the tile.

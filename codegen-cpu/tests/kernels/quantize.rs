@@ -61,7 +61,9 @@ proptest! {
     ) {
         let largest = f32::from_bits(bits);
         let middles = (-127..127).map(|code| (code as f32 + 0.5) * (largest / 127.0));
-        let near = |x: f32| (-3..=3).map(move |units| f32::from_bits(x.to_bits().wrapping_add_signed(units)));
+        let near = |x: f32| {
+            (-3..=3).map(move |units| f32::from_bits(x.to_bits().wrapping_add_signed(units)))
+        };
         let mut x = vec![largest];
         x.extend(middles.flat_map(near));
         let (n, (want, scale)) = (x.len(), reference::quantize_rows(&x));

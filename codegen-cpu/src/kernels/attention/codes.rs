@@ -5,13 +5,11 @@ use super::numbers::{Codes, Sum, words};
 use super::tile::{CHUNK_TOKENS, Scores, Values};
 use super::turns::run;
 use crate::kernels::element::Element;
-use crate::kernels::kv::BLOCK_TOKENS;
+use crate::kernels::kv::{BLOCK_TOKENS, CODE_GROUP};
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 
-/// Codes that lie together.
-const GROUP: usize = 4;
 /// Groups of tokens of a block.
-const BLOCK_GROUPS: usize = BLOCK_TOKENS / GROUP;
+const BLOCK_GROUPS: usize = BLOCK_TOKENS / CODE_GROUP;
 /// Cache lines asked for with four vectors of values where heads take turns: one fewer, since some are asked for while
 /// scores become weights.
 const TURN_LINES: usize = 3;
@@ -181,7 +179,7 @@ impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile
             }
             for block in tokens.0 / BLOCK_TOKENS..tokens.1 / BLOCK_TOKENS {
                 if const { TURNS && V == 4 } {
-                    let instead = blocks.get_unchecked(block).add(first * GROUP).cast();
+                    let instead = blocks.get_unchecked(block).add(first * CODE_GROUP).cast();
                     let (from, near) = ahead.next_or(BLOCK_GROUPS * TURN_LINES, instead);
                     match near {
                         true => self.add_block::<S, true>(block, from, &mut acc),
@@ -253,7 +251,8 @@ impl<const Q: usize, const V: usize, const TURNS: bool> ValueTile<'_, Q, V, TURN
         let left = if V == 1 { d - first } else { LANES };
         // SAFETY: as the caller's; only the last vector may be short.
         unsafe {
-            let at = blocks.get_unchecked(block).add((first + group * d) * GROUP).cast::<f32>();
+            let at =
+                blocks.get_unchecked(block).add((first + group * d) * CODE_GROUP).cast::<f32>();
             let mut codes = [Codes::<S>::new(S::splat_bits(0)); V];
             for (v, codes) in codes.iter_mut().enumerate() {
                 let words = f32::load_part::<S>(at.add(v * LANES), left);

@@ -1,10 +1,6 @@
 //! Vectors to codes of 8 bits.
 
-use super::SIGN;
-use crate::kernels::simd::{LANES, Simd};
-
-/// Adding it rounds to an integer and leaves that in the low bits.
-const ROUND: f32 = 12_582_912.0;
+use crate::kernels::simd::{LANES, ROUND, Simd};
 
 /// The first `min(n, 16)` lanes as two's complement bytes, rounded to nearest even and saturated;
 /// NaN is 0.
@@ -17,6 +13,7 @@ pub(super) unsafe fn store_i8<S: Simd>(out: *mut i8, v: S::V, n: usize) {
     unsafe {
         let bounded = S::max(S::min(v, S::splat(127.0)), S::splat(-128.0));
         let numbers = S::zero_below(bounded, v, f32::NEG_INFINITY);
+        // The integer is in the low bits.
         let integers = S::to_bits(S::add(numbers, S::splat(ROUND)));
         if n >= LANES {
             return S::store_low_bytes(out.cast(), integers);
@@ -39,12 +36,11 @@ pub(super) unsafe fn store_rounded<S: Simd>(out: *mut i8, v: [S::V; 2]) -> bool 
     const SURE: f32 = 0.5 - 1.0 / 8192.0;
     // SAFETY: registers and what the caller vouches for.
     unsafe {
-        let (round, unsigned) = (S::splat(ROUND), S::splat_bits(!SIGN));
+        let round = S::splat(ROUND);
         let shifted = [S::add(v[0], round), S::add(v[1], round)];
         let mut furthest = S::splat(0.0);
         for (v, shifted) in v.into_iter().zip(shifted) {
-            let left = S::to_bits(S::sub(v, S::sub(shifted, round)));
-            furthest = S::max(furthest, S::from_bits(S::and_bits(left, unsigned)));
+            furthest = S::max(furthest, S::abs(S::sub(v, S::sub(shifted, round))));
         }
         if S::any_above(furthest, SURE) {
             return false;

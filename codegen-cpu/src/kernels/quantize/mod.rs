@@ -11,9 +11,6 @@ pub(crate) use rows::{QuantizeRows, QuantizeStatic, quantize_row, quantize_stati
 use super::element::Element;
 use super::simd::{LANES, Simd};
 
-/// The sign of an `f32`.
-const SIGN: u32 = 1 << 31;
-
 /// The largest magnitude of `n` elements; not finite where one of them is not.
 ///
 /// # Safety
@@ -23,10 +20,10 @@ pub(crate) unsafe fn magnitude<S: Simd, T: Element>(x: *const T, n: usize) -> f3
     // SAFETY: every access is below `n`.
     unsafe {
         // Without their signs, floats are in the order of their bits; what is not finite is above all that is.
-        let (mut most, unsigned) = (S::splat_bits(0), S::splat_bits(!SIGN));
+        let mut most = S::splat_bits(0);
         for i in (0..n).step_by(LANES) {
-            let v = S::to_bits(T::load_part::<S>(x.add(i), n - i));
-            most = S::max_bits(most, S::and_bits(v, unsigned));
+            let v = T::load_part::<S>(x.add(i), n - i);
+            most = S::max_bits(most, S::to_bits(S::abs(v)));
         }
         let most = S::from_bits(most);
         // Zeros, and NaN where a number is not finite.

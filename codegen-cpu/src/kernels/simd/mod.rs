@@ -119,6 +119,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
+    /// Each lane without its sign.
+    #[inline(always)]
+    unsafe fn abs(v: Self::V) -> Self::V {
+        // SAFETY: as the caller's.
+        unsafe {
+            Self::from_bits(Self::and_bits(Self::to_bits(v), Self::splat_bits(u32::MAX >> 1)))
+        }
+    }
     /// Bytes to every fourth place from `p` on; what lies between is not touched.
     #[inline(always)]
     unsafe fn store_bytes_apart(p: *mut i8, bytes: &[i8; LANES]) {

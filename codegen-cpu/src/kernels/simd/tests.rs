@@ -101,6 +101,7 @@ impl Vectorised for Agrees {
                 }
                 let normal = pw.map(|w| f32::from_bits(w & 0xbfff_ffff | 0x2000_0000));
                 assert_eq!(as_bf16::<S>(S::load(normal.as_ptr())), as_bf16::<Portable>(normal));
+                same(S::to_bits(S::abs(S::from_bits(w))), pw.map(|w| w & 0x7fff_ffff), "abs");
                 same(S::to_bits(S::from_bits(w)), pw, "bits");
                 let raw = S::lanes(S::from_bits(w)).map(f32::to_bits);
                 assert_eq!(raw, pw);
