@@ -17,7 +17,7 @@ use artifact::{
     Manifest, Memory, Model, Phase, Pipeline, PlanEntry, Provenance, Recorded, SequenceMemory,
     StateEntry, WeightEntry, WindowMemory, Writer,
 };
-use ir::{Module, Symbol};
+use ir::{Dim, Func, Module, Symbol};
 use std::{collections::BTreeMap, path::Path};
 use tensor::{TensorInfo, WeightSource};
 
@@ -317,11 +317,20 @@ impl Program {
                 }
             }
         }
+        // Heads are few, and their attention reads as far as their rows see: the longest tier is enough.
+        let head = self.func("head")?;
+        let tier = if reads_tables(&head.func) { buckets.tiers.last().copied() } else { None };
         for &rows in &buckets.head {
-            add(self.func("head")?, Phase::Head, rows, 0)?;
+            add(head, Phase::Head, rows, tier.unwrap_or(0))?;
         }
         Ok(All { emitted, weights, states })
     }
+}
+
+/// Whether some input is a block table.
+fn reads_tables(func: &Func) -> bool {
+    let width = Dim::sym(TABLE_BLOCKS);
+    func.params.iter().any(|&p| func.values[p].ty.dims.contains(&width))
 }
 
 /// `extensions`, each with those of its kernels that some plan calls.

@@ -64,7 +64,10 @@ fn functions_have_the_promised_interface() {
     assert_eq!(results, caches.chain([stored]).collect::<Vec<_>>());
 
     let (params, results) = of("head");
-    assert_eq!(params, ["rows i32[T]", "hidden state f32[R,96]"]);
+    let table = "block_table i32[1,W]".to_owned();
+    let (cache, hidden) = (format!("kv.2 {kv}"), "hidden state f32[R,96]".to_owned());
+    let rows = ["rows i32[T]".to_owned(), "positions i32[T]".to_owned()];
+    assert_eq!(params, [&rows[..], &[table, cache, hidden]].concat());
     assert_eq!(results, ["logits f32[T,512]", "argmax i32[T]"]);
 }
 
@@ -133,8 +136,9 @@ fn casts_stand_only_where_types_differ() {
     let module = build(&stored_bf16, &BF16);
     sound(&module);
     // Each layer has two norm weights, what both norms give and the gated product, in two functions;
-    // then the final norm and its weight, in two functions.
-    assert_eq!(casts(&module), 2 * 2 * 5 + 2 * 2);
+    // then the final norm and its weight, in two functions. The last layer's attention has its norm in
+    // `@prefill` and in `@head`.
+    assert_eq!(casts(&module), 2 * 2 * 5 + 2 * 2 + 2);
     let (_dir, stored_f16) = zeros(&llama_config(), "F16", 2);
     sound(&build(&stored_f16, &BF16));
 }

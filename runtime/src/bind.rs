@@ -128,6 +128,13 @@ pub(crate) fn bind<D: Device>(
         prefill: Sized::new(Phase::Prefill, prefill)?,
         head: Sized::new(Phase::Head, head)?,
     };
+    // Heads that look back take any prompt.
+    let longest = graphs.prefill.context_tokens();
+    let is_short = |&&(context, _): &&(u32, u32)| context > 0 && context < longest;
+    if let Some(&size) = graphs.head.sizes.iter().find(is_short) {
+        let plan = &plans[graphs.head.get(size).index];
+        return Err(damaged(plan, format!("its context is shorter than the {longest} of prefill")));
+    }
     Ok((graphs, counters, times))
 }
 
@@ -144,9 +151,9 @@ fn check_driven(manifest: &Manifest, plan: &Plan) -> Result<Ports, EngineError> 
         return Err(damaged(plan, "it needs a larger arena than the manifest says"));
     }
     let block_tokens = manifest.kv.block_tokens;
-    let has_context = plan.phase != Phase::Head;
-    if has_context != (plan.context_tokens > 0) || !plan.context_tokens.is_multiple_of(block_tokens)
-    {
+    let feeds = plan.phase != Phase::Head;
+    let has_context = plan.context_tokens > 0;
+    if feeds && !has_context || !plan.context_tokens.is_multiple_of(block_tokens) {
         let context = plan.context_tokens;
         return Err(damaged(
             plan,
@@ -187,12 +194,14 @@ fn check_driven(manifest: &Manifest, plan: &Plan) -> Result<Ports, EngineError> 
         argmax: none,
         top: None,
     };
+    let tables = if plan.phase == Phase::Decode { rows } else { 1 };
     if has_context {
-        let tables = if plan.phase == Phase::Decode { rows } else { 1 };
-        ports.token_ids = input("token_ids", &[rows])?;
         ports.positions = input("positions", &[rows])?;
-        ports.slots = input("slots", &[rows])?;
         ports.block_table = input("block_table", &[tables, table_width])?;
+    }
+    if feeds {
+        ports.token_ids = input("token_ids", &[rows])?;
+        ports.slots = input("slots", &[rows])?;
         if manifest.window.is_some() {
             let slots = input("window_slots", &[rows])?;
             ports.window = Some((slots, input("window_table", &[tables, table_width])?));
@@ -231,6 +240,7 @@ fn check_known(manifest: &Manifest, plan: &Plan) -> Result<(), EngineError> {
     for name in plan.inputs.iter().map(|port| port.name.as_str()) {
         let missing = match (plan.phase, name) {
             (Phase::Head, "rows") => continue,
+            (Phase::Head, "positions" | "block_table") if plan.context_tokens > 0 => continue,
             (Phase::Head, _) => None,
             (_, "token_ids" | "positions" | "slots" | "block_table") => continue,
             (_, "window_slots" | "window_table") => Some(("window", manifest.window.is_none())),

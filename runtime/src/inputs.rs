@@ -3,6 +3,7 @@
 use crate::{bind::Ports, memory::Held};
 use artifact::{BufferRef, Manifest};
 use hal::Device;
+use std::ops::Range;
 
 /// Sizes and spare pieces of the memories that inputs name.
 #[derive(Clone, Copy)]
@@ -91,6 +92,22 @@ impl Staging {
             let spare = layout.spare_slot;
             self.put(at, rows.map(|r| r.held.slot.unwrap_or(spare)), padding, spare);
         }
+    }
+
+    /// Makes what a head reads of a sequence that holds `held`: the positions of its rows, of which the
+    /// first stands for padding too, and one table.
+    pub(crate) fn look_back(
+        &mut self,
+        ports: &Ports,
+        layout: &Layout,
+        (positions, padding): (Range<u32>, usize),
+        held: &Held,
+        width: usize,
+    ) {
+        let last = positions.end - 1;
+        self.put(ports.positions, positions.clone(), padding, positions.start);
+        let table = [(last, held.blocks())].into_iter();
+        self.tables(ports.block_table, layout, table, width, (0, layout.spare_block));
     }
 
     /// Makes one row of a table for each sequence: its blocks up to the one of the position, then

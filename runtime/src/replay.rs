@@ -81,9 +81,10 @@ impl<D: Device> Replayer<D> {
         let (decode, prefill) = (&graphs.decode, &graphs.prefill);
         let decode = inputs(decode.max_rows(), decode.max_rows(), decode.context_tokens());
         let prefill = inputs(prefill.max_rows(), 1, prefill.context_tokens());
+        let head = inputs(graphs.head.max_rows(), 1, graphs.head.context_tokens());
         // Every input lies in the arena.
         let most = manifest.memory.arena_bytes as usize / size_of::<i32>();
-        let widest = decode.max(prefill).max(graphs.head.max_rows() as usize).min(most);
+        let widest = decode.max(prefill).max(head).min(most);
         let ahead = match device.runs_beside_host() {
             true => Ahead::with_room(graphs.decode.max_rows() as usize, decode.min(most)),
             false => Ahead::with_room(0, 0),
@@ -225,19 +226,26 @@ impl<D: Device> Replayer<D> {
         self.finish(&started, counters).map(|_| ())
     }
 
-    /// Logits of the rows `first..first + count` of the last prefill; `count` is at most
-    /// [`Replayer::head_rows`].
+    /// Logits of the rows `first..first + count` of the last prefill, which fed a sequence that holds
+    /// `held` from position `start` on; `count` is at most [`Replayer::head_rows`].
     pub(crate) fn head(
         &mut self,
-        first: u32,
-        count: u32,
+        (first, count): (u32, u32),
+        start: u32,
+        held: &Held,
         counters: &Counters,
     ) -> Result<Outputs, DeviceError> {
         let size = self.graphs.head.fit(0, count).expect("the caller asks `head_rows`");
         let bound = self.graphs.head.get(size);
+        let (tier, total) = size;
         // Padding repeats a row that holds a hidden state.
-        let padding = (size.1 - count) as usize;
+        let padding = (total - count) as usize;
         self.staging.put(bound.ports.rows, first..first + count, padding, first);
+        if tier > 0 {
+            let width = self.layout.table_width(tier);
+            let positions = start + first..start + first + count;
+            self.staging.look_back(&bound.ports, &self.layout, (positions, padding), held, width);
+        }
         self.staging.send(&mut self.device);
         let started = Started::new(&mut self.device, bound, count, bound.ports.argmax)?;
         self.finish(&started, counters)

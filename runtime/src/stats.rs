@@ -185,7 +185,7 @@ pub struct BucketStats {
     pub phase: Phase,
     /// Rows of a replay.
     pub rows: u32,
-    /// Longest context in tokens; 0 for the head.
+    /// Longest context in tokens; 0 for a head that reads none.
     pub context_tokens: u32,
     /// Replays so far.
     pub replays: u64,

@@ -53,7 +53,7 @@ impl<D: Device> Engine<D> {
         if fed == sequence.prompt_len && sequence.output_len() == 0 {
             let ended = match self.end_prompt(index) {
                 Some(false) => {
-                    let outputs = self.replayer.head(chunk.live - 1, 1, &self.shared.counters)?;
+                    let outputs = self.head(index, start, (chunk.live - 1, 1))?;
                     self.choose(index, outputs, 0)?
                 }
                 Some(true) | None => true,
@@ -77,13 +77,25 @@ impl<D: Device> Engine<D> {
         while !positions.is_empty() {
             let count = positions.len().min(self.replayer.head_rows() as usize);
             let first = (positions.start - start) as u32;
-            let outputs = self.replayer.head(first, count as u32, &self.shared.counters)?;
+            let outputs = self.head(index, start, (first, count as u32))?;
             for row in 0..count {
                 self.score(index, positions.start + row, outputs, row as u32)?;
             }
             positions.start += count;
         }
         Ok(())
+    }
+
+    /// Logits of rows, the first and how many, of the prefill that fed the running sequence `index` from
+    /// position `start` on.
+    fn head(
+        &mut self,
+        index: usize,
+        start: usize,
+        rows: (u32, u32),
+    ) -> Result<Outputs, DeviceError> {
+        let held = &self.scheduler.running[index].held;
+        self.replayer.head(rows, start as u32, held, &self.shared.counters)
     }
 
     /// Positions of `start..end`, which are fed now, whose outputs predict a prompt token that has to

@@ -163,6 +163,25 @@ fn plans_that_cannot_be_driven_are_refused_with_the_reason() {
         refused(|_, plans| plans[0].inputs.retain(|p| p.name != "slots")),
         "plan `decode-bs1-ctx64`: it has no port `slots`",
     );
+    let head = |change: &dyn Fn(&mut Plan)| {
+        refused(|_, plans| change(plans.iter_mut().find(|p| p.phase == Phase::Head).unwrap()))
+    };
+    expect(
+        head(&|p| p.inputs.retain(|p| p.name != "positions")),
+        "plan `head-bs1`: it has no port `positions`",
+    );
+    expect(
+        head(&|p| p.context_tokens = 0),
+        "plan `head-bs1`: its port `positions` is not one that this version writes",
+    );
+    expect(
+        head(&|p| {
+            p.context_tokens = 64;
+            let table = p.inputs.iter_mut().find(|p| p.name == "block_table").unwrap();
+            table.dims = vec![1, 64 / 8];
+        }),
+        "plan `head-bs1`: its context is shorter than the 256 of prefill",
+    );
     let window = WindowMemory { tokens: 8, blocks: 9, bytes_per_block: 64 };
     let sequences = SequenceMemory { slots: 4, bytes_per_slot: 8 };
     expect(

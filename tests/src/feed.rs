@@ -22,13 +22,22 @@ pub struct Feed<'a> {
     pub phase: Phase,
     /// The tokens; for a head the rows whose logits are wanted.
     pub tokens: &'a [u32],
-    /// Tokens in the memories.
+    /// Tokens in the memories; for a head those before the prefill whose rows it takes.
     pub before: usize,
     /// Of the memories.
     pub places: Places,
 }
 
 impl Feed<'_> {
+    /// Tokens that its rows see together.
+    pub fn end(&self) -> usize {
+        let rows = match self.phase {
+            Phase::Head => self.tokens.iter().max().map_or(0, |&row| row as usize + 1),
+            Phase::Decode | Phase::Prefill => self.tokens.len(),
+        };
+        self.before + rows
+    }
+
     /// The values of the input called `name` in row-major order.
     ///
     /// # Panics
@@ -41,15 +50,16 @@ impl Feed<'_> {
             row if row < live => self.before + row,
             _ => spare * self.places.block_tokens,
         };
-        let used = (self.before + live).div_ceil(self.places.block_tokens);
+        let used = self.end().div_ceil(self.places.block_tokens);
         let entry = |i: usize, spare: usize| {
             let (row, block) = (i / width, i % width);
             if row < live && block < used { block } else { spare }
         };
         let value = |i: usize| match name {
             "token_ids" | "rows" => self.tokens.get(i).map_or(0, |&t| t as usize),
-            "positions" if i < live => self.before + i,
-            "positions" => 0,
+            "positions" if i >= live => 0,
+            "positions" if self.phase == Phase::Head => self.before + self.tokens[i] as usize,
+            "positions" => self.before + i,
             "slots" => slot(i, self.places.spare),
             "window_slots" => slot(i, self.places.window_spare),
             "block_table" => entry(i, self.places.spare),

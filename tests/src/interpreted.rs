@@ -63,12 +63,10 @@ impl Interpreted {
     /// # Panics
     /// When the function does not run.
     pub fn prefill(&mut self, tokens: &[u32]) -> Vec<f64> {
+        let (before, places) = (self.length, self.places);
         self.step("prefill", Phase::Prefill, tokens);
         let rows: Vec<u32> = (0..tokens.len() as u32).collect();
-        self.call(
-            "head",
-            &Feed { phase: Phase::Head, tokens: &rows, before: 0, places: self.places },
-        )
+        self.call("head", &Feed { phase: Phase::Head, tokens: &rows, before, places })
     }
 
     /// Feeds one token to `@decode` and returns its logits.
@@ -123,7 +121,7 @@ impl Interpreted {
 
     fn bindings(&self, feed: &Feed<'_>) -> Bindings {
         let rows = feed.tokens.len();
-        let width = (feed.before + rows).div_ceil(self.places.block_tokens);
+        let width = feed.end().div_ceil(self.places.block_tokens);
         let bound = [("T", rows), ("W", width), ("NB", BLOCKS + 1), ("NS", 1), ("R", HIDDEN_ROWS)];
         bound.into_iter().map(|(s, n)| (Symbol::new(s), n as u64)).collect()
     }

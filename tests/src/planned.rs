@@ -19,6 +19,8 @@ pub struct Planned {
     plans: Vec<(Plan, CpuGraph)>,
     places: Places,
     length: usize,
+    /// Tokens before those of the last step.
+    before: usize,
 }
 
 impl Planned {
@@ -50,7 +52,7 @@ impl Planned {
             window_spare: manifest.window.map_or(0, |w| w.blocks as usize),
             sequence_spare: manifest.sequences.map_or(0, |s| s.slots as usize),
         };
-        Self { device, plans, places, length: 0 }
+        Self { device, plans, places, length: 0, before: 0 }
     }
 
     /// Feeds `tokens`, which follow those in the memories, to the smallest plan of `phase` that takes
@@ -59,7 +61,8 @@ impl Planned {
     /// # Panics
     /// When there is none.
     pub fn step(&mut self, phase: Phase, tokens: &[u32]) -> Outputs {
-        let feed = Feed { phase, tokens, before: self.length, places: self.places };
+        self.before = self.length;
+        let feed = Feed { phase, tokens, before: self.before, places: self.places };
         self.length += tokens.len();
         self.replay(&feed)
     }
@@ -78,7 +81,7 @@ impl Planned {
     /// When a step fails.
     pub fn head(&mut self, rows: usize) -> Outputs {
         let rows: Vec<u32> = (0..rows as u32).collect();
-        let (before, places) = (0, self.places);
+        let (before, places) = (self.before, self.places);
         let largest = self.plans.iter().filter(|(p, _)| p.phase == Phase::Head);
         let largest = largest.map(|(p, _)| p.rows as usize).max().expect("there is a head");
         let mut all = Outputs::new();

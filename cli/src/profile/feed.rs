@@ -27,7 +27,7 @@ impl Feed {
     /// as tables and KV memory allow.
     pub(super) fn new(plan: &Plan, manifest: &Manifest, context: u32) -> Self {
         let (rows, kv) = (plan.rows as usize, &manifest.kv);
-        let sequences = if plan.phase == Phase::Prefill { 1 } else { plan.rows };
+        let sequences = if plan.phase == Phase::Decode { plan.rows } else { 1 };
         let of_one = (kv.blocks / sequences.max(1)).max(1) * kv.block_tokens;
         let room = plan.context_tokens.min(of_one);
         match plan.phase {
@@ -42,7 +42,12 @@ impl Feed {
                 let contexts = (1..=rows as u64).map(|i| (first + i).min(end)).collect();
                 Self { contexts, rows_of_one: rows }
             }
-            Phase::Head => Self { contexts: vec![0; rows], rows_of_one: 1 },
+            Phase::Head => {
+                // The last rows of a prompt, if they see any of it.
+                let end = u64::from(context.min(room));
+                let contexts = (1..=rows as u64).map(|i| (end + i).saturating_sub(rows as u64));
+                Self { contexts: contexts.collect(), rows_of_one: rows }
+            }
         }
     }
 

@@ -139,8 +139,7 @@ fn choose<'a>(
         sizes.retain(|size| rows.is_empty() || rows.contains(size));
         for size in sizes {
             let of_size = || of_phase().filter(|p| p.rows == size);
-            let wanted = if phase == Phase::Head { 0 } else { context };
-            let fits = of_size().filter(|p| p.context_tokens >= wanted);
+            let fits = of_size().filter(|p| p.context_tokens >= context);
             let longest = || of_size().max_by_key(|p| p.context_tokens);
             chosen.extend(fits.min_by_key(|p| p.context_tokens).or_else(longest));
         }

@@ -3,7 +3,7 @@
 use super::{
     Builder, Place, Precision,
     linear::Rows,
-    step::{Paged, Step, cache_kind},
+    step::{Paged, Past, Step, cache_kind},
 };
 use crate::{
     config::{Attention, FullAttention, Linear, Sinks},
@@ -20,15 +20,18 @@ impl Builder<'_> {
         x: ValueId,
         step: &mut Step,
     ) -> ValueId {
-        let prefix = place.stored(names::ATTENTION_NORM);
-        let weights = self.options.precision.weights;
-        let normed = self.norm(&prefix, x, weights, &place.name("attn_norm"));
+        let normed = self.attention_norm(place, x);
         let o = match spec {
             Attention::Full(a) => self.full_attention(place, a, normed, step),
             Attention::Latent(a) => self.latent_attention(place, a, normed, step),
             Attention::Delta(a) => self.delta_attention(place, a, normed, step),
         };
         self.op(Op::Add {}, &[x, o], &place.name("attn_residual"))
+    }
+
+    pub(super) fn attention_norm(&mut self, place: &Place, x: ValueId) -> ValueId {
+        let prefix = place.stored(names::ATTENTION_NORM);
+        self.norm(&prefix, x, self.options.precision.weights, &place.name("attn_norm"))
     }
 
     /// Softmax attention of the normalised rows `x`, output projection included.
@@ -39,21 +42,55 @@ impl Builder<'_> {
         x: ValueId,
         step: &mut Step,
     ) -> ValueId {
-        let rotary = Op::Rotary { interleaved: false };
         let rope = self.rope_table(step);
+        let q = self.rotated(place, a, "q", x, rope);
+        let past = self.written(place, a, x, step);
+        self.attended(place, a, x, q, past)
+    }
 
-        let q = self.query(place, a, x);
-        let q = self.head_norm(place, a, "q", q);
-        let q = self.op(rotary.clone(), &[q, rope], &place.name("q_rotary"));
-        let k = self.heads(place, a, "k", x);
-        let k = self.head_norm(place, a, "k", k);
-        let k = self.op(rotary, &[k, rope], &place.name("k_rotary"));
+    /// Writes the keys and values of the normalised rows `x`; returns what their queries look at.
+    pub(super) fn written(
+        &mut self,
+        place: &Place,
+        a: &FullAttention,
+        x: ValueId,
+        step: &mut Step,
+    ) -> Past {
+        let rope = self.rope_table(step);
+        let k = self.rotated(place, a, "k", x, rope);
         let v = self.heads(place, a, "v", x);
-
         let Paged { slots, table } = step.place(a);
         let cache = step.states.of(cache_kind(a), place);
         *cache = self.op(Op::KvWrite {}, &[*cache, k, v, slots], &place.name("kv"));
-        let mut args = vec![q, *cache, table, step.positions];
+        Past { cache: *cache, table, positions: step.positions }
+    }
+
+    /// The residual stream `x` and what its rows find in the keys and values that
+    /// [`Builder::written`] left of them and of rows before them.
+    pub(super) fn attention_over(
+        &mut self,
+        place: &Place,
+        a: &FullAttention,
+        x: ValueId,
+        past: Past,
+    ) -> ValueId {
+        let normed = self.attention_norm(place, x);
+        let rope = self.rope_of(past.positions);
+        let q = self.rotated(place, a, "q", normed, rope);
+        let o = self.attended(place, a, normed, q, past);
+        self.op(Op::Add {}, &[x, o], &place.name("attn_residual"))
+    }
+
+    /// What the queries `q` of the normalised rows `x` find, output projection included.
+    fn attended(
+        &mut self,
+        place: &Place,
+        a: &FullAttention,
+        x: ValueId,
+        q: ValueId,
+        past: Past,
+    ) -> ValueId {
+        let mut args = vec![q, past.cache, past.table, past.positions];
         let scale = (a.head_dim as f64).powf(-0.5) as f32;
         let Precision { weights, activations } = self.options.precision;
         let prefix = place.stored("self_attn.o_proj");
@@ -75,6 +112,24 @@ impl Builder<'_> {
         }
         let linear = Linear { outputs: self.config.hidden, inputs: width, bias: a.o_bias };
         self.linear(&prefix, o, linear, &place.name("o"))
+    }
+
+    /// Queries or keys, as `which` says, at the positions of their rows.
+    fn rotated(
+        &mut self,
+        place: &Place,
+        a: &FullAttention,
+        which: &str,
+        x: ValueId,
+        rope: ValueId,
+    ) -> ValueId {
+        let heads = match which {
+            "q" => self.query(place, a, x),
+            _ => self.heads(place, a, which, x),
+        };
+        let heads = self.head_norm(place, a, which, heads);
+        let rotary = Op::Rotary { interleaved: false };
+        self.op(rotary, &[heads, rope], &place.name(&format!("{which}_rotary")))
     }
 
     /// Queries `[T,heads,head_dim]`.

@@ -15,7 +15,7 @@ mod step;
 
 use crate::{
     checkpoint::Checkpoint,
-    config::{Attention, Config},
+    config::{Attention, Config, FullAttention},
     draft::Capture,
     expected::names,
     source::SafetensorsSource,
@@ -62,12 +62,15 @@ pub struct BuildOptions {
 /// - `@decode(inputs.., states..)` returns `logits f32[T,V]`, `argmax i32[T]` and the last version
 ///   of each state; with [`BuildOptions::head_top_k`] `K` also, after `argmax`, `top_logits f32[T,K]` and
 ///   `top_ids i32[T,K]`, the largest logits in descending order.
-/// - `@prefill(inputs.., states.., hidden)` stores the residual stream after the attention of the last layer
-///   in the first `T` rows of `hidden`, a state `[R,H]` of the activation type, and returns the states and
-///   `hidden`. All its rows are one sequence: tables have one row.
-/// - `@head(rows i32[T], hidden)` returns `logits f32[T,V]` and `argmax i32[T]` of rows of `hidden`, and
-///   what `@decode` returns after these. It begins with the last layer's feed-forward half, which no other
-///   row of a prompt needs.
+/// - `@prefill(inputs.., states.., hidden)` stores the residual stream before the last layer in the first `T`
+///   rows of `hidden`, a state `[R,H]` of the activation type, and returns the states and `hidden`. Of the last
+///   layer it computes keys and values alone. All its rows are one sequence: tables have one row.
+/// - `@head(rows i32[T], positions i32[T], block_table i32[1,W], kv.i, hidden)` goes on with rows of `hidden`, for
+///   no other row of a prompt needs the rest of the last layer, `i`: it returns `logits f32[T,V]`, `argmax
+///   i32[T]` and what `@decode` returns after these.
+///
+/// Where the last layer is not softmax attention over KV blocks, `hidden` is the residual stream after its
+/// attention, and the inputs of `@head` are `rows` and `hidden`.
 ///
 /// Inputs are `token_ids`, `positions`, `slots i32[T]` and `block_table i32[T,W]`; where a layer has
 /// a window, `window_slots i32[T]` and `window_table i32[T,W]`; where one has recurrent memory,
@@ -129,7 +132,9 @@ fn decode(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Capt
     let mut b = Builder::new("decode", checkpoint, options);
     let mut step = b.step_params(Dim::sym("T"));
     let features = b.features_param(capture);
-    let x = b.layers(&mut step);
+    let x = b.before_last(&mut step);
+    let x = b.last_attention(x, &mut step);
+    let x = b.last_feed_forward(x);
     let mut results = b.final_norm_and_head(x);
     results.extend(step.states.values());
     results.extend(features.map(|state| b.capture(state, capture, x)));
@@ -142,11 +147,21 @@ fn prefill(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Cap
     let mut step = b.step_params(Dim::Const(1));
     let hidden = b.hidden_param();
     let features = b.features_param(capture);
-    let x = b.attended(&mut step);
-    let hidden = b.op(Op::StoreRows {}, &[hidden, x], "hidden.out");
+    let before = b.before_last(&mut step);
+    // What is captured may be the output of the last layer.
+    let attended = match b.attended_by_head() {
+        Some((place, a)) if capture.is_none() => {
+            let normed = b.attention_norm(&place, before);
+            b.written(&place, a, normed, &mut step);
+            None
+        }
+        _ => Some(b.last_attention(before, &mut step)),
+    };
+    let kept = attended.filter(|_| b.attended_by_head().is_none()).unwrap_or(before);
+    let hidden = b.op(Op::StoreRows {}, &[hidden, kept], "hidden.out");
     let mut results: Vec<ValueId> = step.states.values().collect();
     results.push(hidden);
-    results.extend(features.map(|state| {
+    results.extend(features.zip(attended).map(|(state, x)| {
         let x = b.last_feed_forward(x);
         b.capture(state, capture, x)
     }));
@@ -156,9 +171,16 @@ fn prefill(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Cap
 
 fn head(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
     let mut b = Builder::new("head", checkpoint, options);
-    let rows = b.f.param("rows", TensorType::new(DType::I32, [Dim::sym("T")]));
+    let rows = b.row_param("rows");
+    let attention = b.attended_by_head().map(|(place, a)| {
+        let past = b.past_params(&place, a);
+        (place, a, past)
+    });
     let hidden = b.hidden_param();
-    let x = b.op(Op::GatherRows {}, &[hidden, rows], "x");
+    let mut x = b.op(Op::GatherRows {}, &[hidden, rows], "x");
+    if let Some((place, a, past)) = attention {
+        x = b.attention_over(&place, a, x, past);
+    }
     let x = b.last_feed_forward(x);
     let results = b.final_norm_and_head(x);
     b.f.set_results(results);
@@ -278,14 +300,8 @@ impl<'a> Builder<'a> {
         self.f.param("hidden", TensorType::state(self.options.precision.activations, dims))
     }
 
-    /// Embedding and every layer: the residual stream before the final norm.
-    fn layers(&mut self, step: &mut Step) -> ValueId {
-        let x = self.attended(step);
-        self.last_feed_forward(x)
-    }
-
-    /// Embedding and every layer but the feed-forward half of the last.
-    fn attended(&mut self, step: &mut Step) -> ValueId {
+    /// Embedding and every layer but the last.
+    fn before_last(&mut self, step: &mut Step) -> ValueId {
         let Precision { weights, activations } = self.options.precision;
         let table = self.weight(names::EMBED, weights);
         let mut x = self.op(Op::Embed { out: activations }, &[step.token_ids, table], "x");
@@ -293,13 +309,29 @@ impl<'a> Builder<'a> {
             self.rope_table(step);
         }
         self.residuals.push(x);
-        for (layer, spec) in self.config.layers.iter().enumerate() {
-            if layer > 0 {
-                x = self.feed_forward_of(layer - 1, x);
-            }
-            x = self.attention(&Place::layer(layer), &spec.attention, x, step);
+        for layer in 0..self.config.layers.len() - 1 {
+            x = self.attention_of(layer, x, step);
+            x = self.feed_forward_of(layer, x);
         }
         x
+    }
+
+    fn last_attention(&mut self, x: ValueId, step: &mut Step) -> ValueId {
+        self.attention_of(self.config.layers.len() - 1, x, step)
+    }
+
+    fn attention_of(&mut self, layer: usize, x: ValueId, step: &mut Step) -> ValueId {
+        self.attention(&Place::layer(layer), &self.config.layers[layer].attention, x, step)
+    }
+
+    /// The last layer, if `@head` computes its attention: of softmax over KV blocks. (The blocks of a window
+    /// may have gone by the time logits are asked for.)
+    fn attended_by_head(&self) -> Option<(Place, &'a FullAttention)> {
+        let layer = self.config.layers.len() - 1;
+        match &self.config.layers[layer].attention {
+            Attention::Full(a) if a.window().is_none() => Some((Place::layer(layer), a)),
+            _ => None,
+        }
     }
 
     fn last_feed_forward(&mut self, x: ValueId) -> ValueId {

@@ -26,6 +26,14 @@ pub(super) struct Paged {
     pub(super) table: ValueId,
 }
 
+/// What queries look at.
+#[derive(Clone, Copy)]
+pub(super) struct Past {
+    pub(super) cache: ValueId,
+    pub(super) table: ValueId,
+    pub(super) positions: ValueId,
+}
+
 /// The current version of each state, in the order of the parameters.
 #[derive(Default)]
 pub(super) struct States(Vec<(String, ValueId)>);
@@ -47,6 +55,11 @@ impl States {
 /// Kind of the cache of `a`.
 pub(super) fn cache_kind(a: &FullAttention) -> &'static str {
     if a.window().is_some() { "window_kv" } else { "kv" }
+}
+
+/// Type of the block tables of so many sequences.
+fn table_type(sequences: Dim) -> TensorType {
+    TensorType::new(DType::I32, [sequences, Dim::sym("W")])
 }
 
 fn state_name(kind: &str, layer: usize) -> String {
@@ -71,13 +84,12 @@ impl Step {
 impl Builder<'_> {
     /// Declares inputs and states; the block table has `sequences` rows.
     pub(super) fn step_params(&mut self, sequences: Dim) -> Step {
-        let rows = || TensorType::new(DType::I32, [Dim::sym("T")]);
-        let table = TensorType::new(DType::I32, [sequences, Dim::sym("W")]);
+        let table = table_type(sequences);
         let mut step = Step {
-            token_ids: self.f.param("token_ids", rows()),
-            positions: self.f.param("positions", rows()),
+            token_ids: self.row_param("token_ids"),
+            positions: self.row_param("positions"),
             paged: Paged {
-                slots: self.f.param("slots", rows()),
+                slots: self.row_param("slots"),
                 table: self.f.param("block_table", table.clone()),
             },
             window: None,
@@ -86,11 +98,11 @@ impl Builder<'_> {
             rope: None,
         };
         if self.config.sliding_window().is_some() {
-            let slots = self.f.param("window_slots", rows());
+            let slots = self.row_param("window_slots");
             step.window = Some(Paged { slots, table: self.f.param("window_table", table) });
         }
         if self.config.layers.iter().any(|l| matches!(l.attention, Attention::Delta(_))) {
-            step.sequences = Some(self.f.param("sequences", rows()));
+            step.sequences = Some(self.row_param("sequences"));
         }
         for (i, layer) in self.config.layers.iter().enumerate() {
             for (kind, ty) in self.states_of(layer) {
@@ -100,6 +112,22 @@ impl Builder<'_> {
             }
         }
         step
+    }
+
+    /// An input with an integer for each row.
+    pub(super) fn row_param(&mut self, name: &str) -> ValueId {
+        self.f.param(name, TensorType::new(DType::I32, [Dim::sym("T")]))
+    }
+
+    /// Declares what queries of one sequence in layer `place`, whose keys and values are written, look at.
+    pub(super) fn past_params(&mut self, place: &Place, a: &FullAttention) -> Past {
+        let positions = self.row_param("positions");
+        let table = self.f.param("block_table", table_type(Dim::Const(1)));
+        let kind = cache_kind(a);
+        let states = self.states_of(&self.config.layers[place.layer]);
+        let state = states.into_iter().find(|(found, _)| *found == kind);
+        let (_, ty) = state.expect("the layer has a cache");
+        Past { cache: self.f.param(&state_name(kind, place.layer), ty), table, positions }
     }
 
     /// Kinds and types of the states of a layer.
@@ -138,7 +166,11 @@ impl Builder<'_> {
 
     /// Computes the rotary table of the step, which all layers share.
     pub(super) fn rope_table(&mut self, step: &mut Step) -> ValueId {
-        let spec = self.config.rope;
-        *step.rope.get_or_insert_with(|| self.op(Op::RopeTable { spec }, &[step.positions], "rope"))
+        *step.rope.get_or_insert_with(|| self.rope_of(step.positions))
+    }
+
+    /// Cosines and sines of rows at `positions`.
+    pub(super) fn rope_of(&mut self, positions: ValueId) -> ValueId {
+        self.op(Op::RopeTable { spec: self.config.rope }, &[positions], "rope")
     }
 }

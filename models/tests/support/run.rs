@@ -3,13 +3,13 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use ir::{
-    Bindings, DType, Func, Module, Storage, Symbol,
+    Bindings, DType, Func, Module, Storage, Symbol, Value,
     interp::{self, Tensor},
 };
 use precast_models::{
     BuildOptions, Checkpoint, SafetensorsSource, build, build_capturing, draft::Capture,
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 use tensor::WeightSource;
 
 /// Blocks of the KV memory and of the window memory, the spare one included.
@@ -33,8 +33,9 @@ pub(crate) struct Session {
     block_tokens: usize,
     /// Tokens that layers with a window see.
     window: Option<usize>,
-    /// Tokens in the memories.
+    /// Tokens in the memories, and as many of them as were there before the last step.
     length: usize,
+    before: usize,
     /// The functions that return what [`Session::expose`] asked for, in order.
     exposed: Vec<&'static str>,
 }
@@ -87,11 +88,17 @@ pub(crate) fn ints(values: &[usize]) -> Tensor {
 
 /// The states of `f` and their types with symbols bound, the memory of hidden states excepted.
 pub(crate) fn states(f: &Func, bindings: &Bindings) -> Vec<Tensor> {
+    let poison = |p: &Value| poisoned(p.ty.dtype, p.ty.bind(bindings).const_dims().unwrap());
+    layer_states(f).map(poison).collect()
+}
+
+fn state_names(f: &Func) -> Vec<&str> {
+    layer_states(f).map(|p| &p.name[..]).collect()
+}
+
+fn layer_states(f: &Func) -> impl Iterator<Item = &Value> {
     let params = f.params.iter().map(|&p| &f.values[p]);
-    params
-        .filter(|p| p.ty.storage == Storage::State && !MEMORIES.contains(&&p.name[..]))
-        .map(|p| poisoned(p.ty.dtype, p.ty.bind(bindings).const_dims().unwrap()))
-        .collect()
+    params.filter(|p| p.ty.storage == Storage::State && !MEMORIES.contains(&&p.name[..]))
 }
 
 /// States that are no memory of a layer.
@@ -156,6 +163,7 @@ impl Session {
             features: None,
             window: checkpoint.info().sliding_window.map(|n| n as usize),
             length: 0,
+            before: 0,
             exposed: Vec::new(),
         }
     }
@@ -190,8 +198,7 @@ impl Session {
 
     fn call_head(&self, rows: usize) -> Vec<Tensor> {
         let rows: Vec<usize> = (0..rows).collect();
-        let bindings = bindings(rows.len(), 1);
-        self.call("head", &[ints(&rows), self.hidden.clone()], &bindings)
+        self.feed("head", &rows, self.before..self.before + rows.len())
     }
 
     /// Runs `@decode` on one token: logits and the next token.
@@ -211,6 +218,12 @@ impl Session {
     pub(crate) fn restore(&mut self, (states, length): (Vec<Tensor>, usize)) {
         self.states = states;
         self.length = length;
+    }
+
+    /// Whether `@head` computes attention.
+    pub(crate) fn head_attends(&self) -> bool {
+        let f = self.module.func("head").unwrap();
+        f.params.iter().any(|&p| f.values[p].name == "positions")
     }
 
     /// What `@prefill` left in the rows of the hidden states.
@@ -235,10 +248,16 @@ impl Session {
     }
 
     fn step(&mut self, name: &str, tokens: &[usize]) -> Vec<Tensor> {
-        let before = self.length;
+        self.before = self.length;
         self.length += tokens.len();
-        let positions: Vec<usize> = (before..self.length).collect();
-        let width = self.length.div_ceil(self.block_tokens);
+        self.feed(name, tokens, self.before..self.length)
+    }
+
+    /// Runs a function on `tokens` at `positions`; for a head these are rows of the last prefill.
+    fn feed(&self, name: &str, tokens: &[usize], positions: Range<usize>) -> Vec<Tensor> {
+        let before = positions.start;
+        let width = positions.end.div_ceil(self.block_tokens);
+        let positions: Vec<usize> = positions.collect();
         // Blocks in descending order: a table that is ignored gives wrong results.
         let slot = |block: usize, p: usize| block * self.block_tokens + p % self.block_tokens;
         let own = |i: usize| BLOCKS - 2 - i;
@@ -257,10 +276,10 @@ impl Session {
             let slots = positions.iter().map(|&p| slot(block(p / self.block_tokens), p));
             ints(&slots.collect::<Vec<_>>())
         };
-        let mut states = self.states.iter();
+        let state_names = state_names(self.module.func("decode").unwrap());
         let f = self.module.func(name).unwrap();
-        let input = |param: &ir::Value| match &param.name[..] {
-            "token_ids" => ints(tokens),
+        let input = |param: &Value| match &param.name[..] {
+            "token_ids" | "rows" => ints(tokens),
             "positions" => ints(&positions),
             "slots" => slots(&own),
             "block_table" => table(&own),
@@ -269,7 +288,7 @@ impl Session {
             "sequences" => ints(&vec![SLOT; tokens.len()]),
             "hidden" => self.hidden.clone(),
             "features" => self.features.clone().unwrap(),
-            _ => states.next().unwrap().clone(),
+            state => self.states[state_names.iter().position(|n| *n == state).unwrap()].clone(),
         };
         let inputs: Vec<Tensor> = f.params.iter().map(|&p| &f.values[p]).map(input).collect();
         self.call(name, &inputs, &bindings(tokens.len(), width))

@@ -12,7 +12,8 @@ use ir::{Func, Layout, NodeId, Op, TypeError, ValueId};
 /// Results have two axes: a slice of the last of three would be a copy.
 ///
 /// A sibling joins when its weight is constant, so that they are joined when compiling, and read
-/// nowhere else, so that it is not stored twice.
+/// nowhere else, so that it is not stored twice: in this function, and in others only where the siblings it
+/// joins are read too.
 pub(crate) struct FuseQkv;
 
 impl Rewrite for FuseQkv {
@@ -28,7 +29,7 @@ impl Rewrite for FuseQkv {
         &self,
         func: &mut Func,
         root: NodeId,
-        _: &Context<'_>,
+        context: &Context<'_>,
     ) -> Result<Replacement, Decline> {
         let product = Product::of(&func.nodes[root].op).ok_or(Decline::NoMatch)?;
         if product.grouped {
@@ -38,10 +39,16 @@ impl Rewrite for FuseQkv {
         if siblings.len() < 2 {
             return Err(Decline::NoMatch);
         }
-        let joins = |s: &&Sibling| joins(func, s.product, product);
+        let functions = |n: NodeId| {
+            let weight = func.nodes[n].args[product.shared];
+            context.product_weights.functions(func, weight)
+        };
+        let joins = |s: &&Sibling| {
+            functions(s.product) == functions(root) && joins(func, s.product, product)
+        };
         let joinable: Vec<Sibling> = siblings.iter().filter(joins).copied().collect();
         if joinable.len() < 2 && siblings[0].product == root {
-            let why = "a weight is computed at run time, has another reader or is laid out";
+            let why = "a weight is computed at run time, laid out, or read where others are not";
             guard(false, "shared-weight", why)?;
         }
         if joinable.len() < 2 || joinable[0].product != root {

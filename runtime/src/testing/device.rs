@@ -38,7 +38,7 @@ pub enum Failure {
 
 /// A device that runs the plans of a [`FakeModel`]. A replay allocates nothing.
 pub struct FakeDevice {
-    model: FakeModel,
+    pub(super) model: FakeModel,
     arena: Vec<u8>,
     state: Vec<u8>,
     pub(super) vocab_size: u32,
@@ -110,14 +110,18 @@ impl FakeDevice {
         self.state[Self::entry_range(at, index)].copy_from_slice(&value.to_le_bytes());
     }
 
-    fn head(&mut self, head: &Head) {
+    fn head(&mut self, head: &Head) -> Result<(), &'static str> {
         let prefilled = (head.hidden.bytes / ENTRY_BYTES) as usize;
         for row in 0..head.count {
             let source = self.int(head.rows, row) as usize;
             assert!(source < prefilled, "the head reads a row that no prefill has");
-            let hidden = self.load_entry(head.hidden, source);
+            let mut hidden = self.load_entry(head.hidden, source);
+            if let Some(past) = &head.past {
+                hidden = self.look_back(past, row, hidden)?;
+            }
             self.output(head.outputs, row, hidden);
         }
+        Ok(())
     }
 
     /// Writes one row of the outputs.
@@ -258,8 +262,9 @@ impl Device for FakeDevice {
         }
         match &graph.call {
             Call::Head(head) => self.head(head),
-            Call::Feed(feed) => self.feed(feed).map_err(Self::failed)?,
+            Call::Feed(feed) => self.feed(feed),
         }
+        .map_err(Self::failed)?;
         self.spoil_inputs(graph);
         Ok(())
     }

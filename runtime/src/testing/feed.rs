@@ -3,7 +3,7 @@
 
 use super::{
     device::FakeDevice,
-    graph::{Feed, FeedTo, Paged},
+    graph::{Feed, FeedTo, Paged, Past},
     hash,
 };
 use std::ops::Range;
@@ -39,16 +39,42 @@ impl FakeDevice {
             }
         }
         for index in 0..feed.rows {
-            let hidden = match self.row(feed, index)? {
-                Some(row) => self.hidden(feed, row)?,
-                None => hash::START,
+            let (entry, hidden) = match self.row(feed, index)? {
+                Some(row) => (row.entry, self.hidden(feed, row)?),
+                None => (hash::START, hash::START),
             };
             match feed.to {
                 FeedTo::Outputs(outputs) => self.output(outputs, index, hidden),
+                FeedTo::Hidden(at) if self.model.head_attends() => {
+                    self.store_entry(at, index, entry);
+                }
                 FeedTo::Hidden(at) => self.store_entry(at, index, hidden),
             }
         }
         Ok(())
+    }
+
+    /// What the row `index` of a head sees, whose token a prefill left in `entry`.
+    pub(super) fn look_back(&self, past: &Past, index: usize, entry: u64) -> Checked<u64> {
+        let bt = self.block_tokens;
+        let position = self.int(past.positions, index);
+        if position as usize >= past.table_width * bt as usize {
+            return Err("a position of a head is past the block table");
+        }
+        let (mut hash, mut last) = (hash::START, None);
+        for place in 0..=position {
+            let block = self.int(past.table, (place / bt) as usize);
+            if block >= self.spare_block {
+                return Err("the table of a head names no block where its row sees one");
+            }
+            let at = (block * bt + place % bt) as usize;
+            let found = self.load_entry(past.state, at);
+            (hash, last) = (hash::fold(hash, found), Some(found));
+            if self.written[at] != Some(hash) {
+                return Err("a head sees a place that was not written for its sequence");
+            }
+        }
+        if last == Some(entry) { Ok(hash) } else { Err("a head has the position of another row") }
     }
 
     /// The row `index`; `None` for padding.

@@ -70,8 +70,18 @@ pub(super) enum FeedTo {
 pub(super) struct Head {
     pub(super) count: usize,
     pub(super) rows: BufferRef,
+    pub(super) past: Option<Past>,
     pub(super) hidden: BufferRef,
     pub(super) outputs: Outputs,
+}
+
+/// What a head looks back at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Past {
+    pub(super) positions: BufferRef,
+    pub(super) table: BufferRef,
+    pub(super) table_width: usize,
+    pub(super) state: BufferRef,
 }
 
 impl Feed {
@@ -144,11 +154,19 @@ impl FakeGraph {
         model: &FakeModel,
         args: &[BufferRef],
         left: &mut dyn Iterator<Item = BufferRef>,
-        (count, _): (usize, usize),
+        (count, table_width): (usize, usize),
     ) -> Option<Self> {
-        let (rows, hidden) = (left.next()?, left.next()?);
+        let rows = left.next()?;
+        let past = if model.head_attends() {
+            let (positions, table, state) = (left.next()?, left.next()?, left.next()?);
+            Some(Past { positions, table, table_width, state })
+        } else {
+            None
+        };
+        let inputs = if past.is_some() { 3 } else { 1 };
+        let hidden = left.next()?;
         let outputs = Outputs::of(model, left)?;
-        let call = Call::Head(Head { count, rows, hidden, outputs });
-        Some(Self { call, inputs: args[..1].to_vec() })
+        let call = Call::Head(Head { count, rows, past, hidden, outputs });
+        Some(Self { call, inputs: args[..inputs].to_vec() })
     }
 }

@@ -119,6 +119,12 @@ impl FakeModel {
         self.head_top_k.min(self.vocab_size)
     }
 
+    /// Whether heads look back at KV memory: the last layer is softmax attention over it, unless the model
+    /// has other memories.
+    fn head_attends(&self) -> bool {
+        self.sliding_window.is_none() && self.sequence_slots.is_none()
+    }
+
     /// The memory of layers with a sliding window.
     fn window_memory(&self) -> Option<WindowMemory> {
         let tokens = self.sliding_window?;

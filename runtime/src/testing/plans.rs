@@ -101,6 +101,11 @@ fn plan(model: &FakeModel, places: &Places, phase: Phase, rows: u32, context_tok
     let width = u64::from(context_tokens / model.block_tokens);
     let tables = if phase == Phase::Decode { t } else { 1 };
     let mut inputs = match phase {
+        Phase::Head if model.head_attends() => vec![
+            port("rows", DType::I32, &[t], places.rows),
+            port("positions", DType::I32, &[t], places.positions),
+            port("block_table", DType::I32, &[tables, width], places.block_table),
+        ],
         Phase::Head => vec![port("rows", DType::I32, &[t], places.rows)],
         Phase::Decode | Phase::Prefill => vec![
             port("token_ids", DType::I32, &[t], places.token_ids),
@@ -128,8 +133,10 @@ fn plan(model: &FakeModel, places: &Places, phase: Phase, rows: u32, context_tok
         }
     }
     let mut state = Vec::new();
-    if feeds {
+    if feeds || model.head_attends() {
         state.push(places.kv);
+    }
+    if feeds {
         state.extend(model.sliding_window.map(|_| places.window));
         state.extend(model.sequence_slots.map(|_| places.recurrent));
     }
@@ -171,7 +178,9 @@ pub(super) fn plans(model: &FakeModel) -> Vec<Plan> {
     };
     let mut plans = with_context(Phase::Decode, &model.decode_rows);
     plans.extend(with_context(Phase::Prefill, &model.prefill_rows));
-    plans.extend(model.head_rows.iter().map(|&r| plan(model, &places, Phase::Head, r, 0)));
+    let seen = model.context_tiers.iter().copied().max().filter(|_| model.head_attends());
+    let head = |&r| plan(model, &places, Phase::Head, r, seen.unwrap_or(0));
+    plans.extend(model.head_rows.iter().map(head));
     plans
 }
 
