@@ -170,6 +170,9 @@ pub struct Port {
 /// | prefill | `token_ids i32[T]`, `positions i32[T]`, `slots i32[T]`, `block_table i32[1,W]` | |
 /// | head | `rows i32[T]` | `logits f32[T,V]`, `argmax i32[T]` |
 ///
+/// A head whose rows look at keys and values has two further inputs, the `positions i32[T]` of its rows and the
+/// `block_table i32[1,W]` of their sequence, and the longest context that prefill has.
+///
 /// Decode and head may have two further outputs: `top_logits f32[T,K]` and `top_ids i32[T,K]`, the `K`
 /// largest logits of each row and their tokens, in descending order, the smaller token first among equals;
 /// what is not a number comes last.
