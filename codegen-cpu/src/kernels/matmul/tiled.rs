@@ -203,7 +203,7 @@ impl Tiled {
                         match panel.pairs() {
                             Some(pairs) => to.copy_from_nonoverlapping(pairs, groups * WIDTH),
                             None => {
-                                panel.unpack_pairs::<S>((0, groups), 0, to, 0);
+                                panel.unpack_pairs::<S>((0, groups), to, 0);
                             }
                         }
                     }

@@ -181,7 +181,7 @@ impl Stored for CompactPanel {
     unsafe fn unpack<S: Simd>(&self, first: usize, count: usize, to: *mut u32) {
         debug_assert!(first.is_multiple_of(OCTET_PAIRS));
         // SAFETY: as the caller's.
-        unsafe { self.unpack_pairs::<S>((first, count), 0, to, 0) };
+        unsafe { self.unpack_pairs::<S>((first, count), to, 0) };
     }
 
     #[inline(always)]

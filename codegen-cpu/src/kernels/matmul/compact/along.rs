@@ -4,17 +4,18 @@
 
 use super::super::{NEAR_WORDS, Product, WIDENED_BYTES, WIDTH, block_words, tile_rows};
 use super::octets::{Unpack, unpack_vector};
-use super::weight::CompactWeight;
+use super::weight::{CompactWeight, patch};
 use super::{Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES, VECTOR_WORDS, VECTORS};
 use crate::kernels::bind::Kernel;
 use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 use crate::kernels::worker::Worker;
-use std::ops::Range;
 
 /// Pairs of a block that a few tiles meet: it, the one unpacked meanwhile, what that is unpacked from and the inputs fit
 /// the nearest cache together.
 const BLOCK_PAIRS: usize = NEAR_WORDS / 2;
+/// The most tiles that are few.
+const FEW_TILES: usize = 8;
 /// How far ahead of its unpacking a panel is asked for.
 const AHEAD_BYTES: usize = 16 * OCTET_WORDS * size_of::<u32>();
 
@@ -34,7 +35,7 @@ impl Compact {
         let product = &self.0;
         let (groups, tiles) = (product.k.div_ceil(2), product.rows.div_ceil(S::MAX_ROWS));
         let block_groups = match tiles {
-            0..=8 => BLOCK_PAIRS,
+            0..=FEW_TILES => BLOCK_PAIRS,
             _ => block_words::<S>(groups, tiles),
         };
         let share = worker.share(product.panels);
@@ -51,7 +52,7 @@ impl Compact {
                 (pairs.cast(), pairs.add(PAIRS_BYTES).cast());
             let mut coded = weight.panel(share.start);
             let mut count = block_groups.min(groups);
-            let mut escape = coded.unpack_pairs::<S>((0, count), 0, block, 0);
+            let mut escape = coded.unpack_pairs::<S>((0, count), block, 0);
             for panel in share.clone() {
                 let following = weight.after::<S>(panel, &share);
                 for first in (0..groups).step_by(block_groups) {
@@ -66,11 +67,10 @@ impl Compact {
                         escape = 0;
                     }
                     let next_count = block_groups.min(groups - at);
-                    let mut unpack = upcoming.octets_of((at, next_count), other);
-                    unpack.octets = unpack.octets.min(count.div_ceil(OCTET_PAIRS));
+                    let unpack = upcoming.octets_of((at, next_count), other);
                     for tile in 0..tiles {
                         let (row, rows) = tile_rows(product.rows, tiles, tile);
-                        let (vector, vectors) = tile_rows(VECTORS, tiles, tile);
+                        let turns = Turns::new((unpack.octets, count), (tile, tiles));
                         let results = ResultRows::From(row, rows);
                         if after == groups {
                             product.end.ask::<S>(panel, results);
@@ -85,7 +85,7 @@ impl Compact {
                             sums,
                             fresh: first == 0,
                             unpack,
-                            vectors: vector..vector + vectors,
+                            turns,
                         };
                         meeting.multiply::<S>(rows);
                         if after == groups {
@@ -94,8 +94,7 @@ impl Compact {
                             product.end.store::<S>(sums);
                         }
                     }
-                    let done = unpack.octets;
-                    escape = upcoming.unpack_pairs::<S>((at, next_count), done, other, escape);
+                    escape = patch(upcoming.escapes, escape, (at, next_count), other);
                     (block, other) = (other, block);
                     count = next_count;
                 }
@@ -118,10 +117,31 @@ pub(super) struct Meeting<P: Product> {
     pub(super) sums: *mut f32,
     /// Whether the sums begin at zero rather than at what is there.
     pub(super) fresh: bool,
-    /// Octets to unpack, no more than there are among the groups.
+    /// Octets to unpack.
     pub(super) unpack: Unpack,
-    /// The vectors of each that are unpacked here.
-    pub(super) vectors: Range<usize>,
+    /// What of them is unpacked here.
+    pub(super) turns: Turns,
+}
+
+/// The vectors of octets that a tile unpacks, octet after octet: `each` at a time, whenever it has met `every` octets,
+/// so that what is stored leaves for the second-level cache, line by line, while products go on.
+#[derive(Clone, Copy)]
+pub(super) struct Turns {
+    first: usize,
+    end: usize,
+    each: usize,
+    every: usize,
+}
+
+impl Turns {
+    /// The part of tile `tile` of `tiles` that meet a block of `pairs` while `octets` are unpacked.
+    #[inline(always)]
+    fn new((octets, pairs): (usize, usize), (tile, tiles): (usize, usize)) -> Self {
+        let (first, count) = tile_rows(octets * VECTORS, tiles, tile);
+        let every = if tiles > FEW_TILES { 4 } else { 1 };
+        let turns = pairs.div_ceil(OCTET_PAIRS * every).max(1);
+        Self { first, end: first + count, each: count.div_ceil(turns), every }
+    }
 }
 
 impl<P: Product> Meeting<P> {
@@ -144,13 +164,9 @@ impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let &Meeting { weights, x, stride, groups, sums, fresh, unpack, ref vectors } = self.0;
-        let Unpack { from, to, octets, lowest } = unpack;
-        let mut octets = if vectors.is_empty() { 0 } else { octets };
-        let mut from = from.wrapping_add(vectors.start * VECTOR_WORDS);
-        let mut to = to.wrapping_add(vectors.start * LANES);
-        // Of at least two tiles none has more.
-        let two = vectors.len() > 1;
+        let &Meeting { weights, x, stride, groups, sums, fresh, unpack, turns } = self.0;
+        let Unpack { from, to, lowest, .. } = unpack;
+        let Turns { first: mut at, end, each, every } = turns;
         // SAFETY: as for `Meeting::multiply`; a prefetch may name any address.
         unsafe {
             let mut acc = [[S::splat(0.0); VECTORS]; R];
@@ -169,16 +185,15 @@ impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
                         S::prefetch(x.wrapping_add((R + r) * stride).cast());
                     }
                 }
-                if octets > 0 {
-                    unpack_vector::<S>(from, to, lowest);
-                    ask::<S>(from);
-                    if two {
-                        unpack_vector::<S>(from.add(VECTOR_WORDS), to.add(LANES), lowest);
-                        ask::<S>(from.wrapping_add(VECTOR_WORDS));
+                if (first / OCTET_PAIRS).is_multiple_of(every) {
+                    for _ in 0..each.min(end - at) {
+                        let (octet, vector) = (at / VECTORS, at % VECTORS);
+                        let from = from.wrapping_add(octet * OCTET_WORDS + vector * VECTOR_WORDS);
+                        let to = to.wrapping_add(octet * OCTET_PAIRS * WIDTH + vector * LANES);
+                        unpack_vector::<S>(from, to, lowest);
+                        ask::<S>(from);
+                        at += 1;
                     }
-                    from = from.wrapping_add(OCTET_WORDS);
-                    to = to.wrapping_add(OCTET_PAIRS * WIDTH);
-                    octets -= 1;
                 }
                 if groups - first >= OCTET_PAIRS {
                     for _ in 0..OCTET_PAIRS {

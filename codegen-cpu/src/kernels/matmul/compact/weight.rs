@@ -66,8 +66,7 @@ impl Panel {
         }
     }
 
-    /// Unpacks those octets but for the first `done`, and writes the escapes from `escape` on that are among
-    /// them. Returns the next one.
+    /// Unpacks those octets, and writes the escapes from `escape` on that are among them. Returns the next one.
     ///
     /// # Safety
     /// As [`Simd`]; `to` is valid for as many octets of pairs.
@@ -75,21 +74,12 @@ impl Panel {
     pub(crate) unsafe fn unpack_pairs<S: Simd>(
         &self,
         (first, count): (usize, usize),
-        done: usize,
         to: *mut u32,
         escape: usize,
     ) -> usize {
-        let all = self.octets_of((first, count), to);
-        let done = done.min(all.octets);
-        let rest = Unpack {
-            from: all.from.wrapping_add(done * OCTET_WORDS),
-            to: all.to.wrapping_add(done * OCTET_PAIRS * WIDTH),
-            octets: all.octets - done,
-            ..all
-        };
         // SAFETY: as the caller's.
         unsafe {
-            S::enter(rest);
+            S::enter(self.octets_of((first, count), to));
             patch(self.escapes, escape, (first, count), to)
         }
     }
