@@ -148,16 +148,20 @@ fn prefill(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Cap
     let hidden = b.hidden_param();
     let features = b.features_param(capture);
     let before = b.before_last(&mut step);
+    let by_head = b.attended_by_head();
     // What is captured may be the output of the last layer.
-    let attended = match b.attended_by_head() {
+    let attended = match &by_head {
         Some((place, a)) if capture.is_none() => {
-            let normed = b.attention_norm(&place, before);
-            b.written(&place, a, normed, &mut step);
+            let normed = b.attention_norm(place, before);
+            b.written(place, a, normed, &mut step);
             None
         }
         _ => Some(b.last_attention(before, &mut step)),
     };
-    let kept = attended.filter(|_| b.attended_by_head().is_none()).unwrap_or(before);
+    let kept = match attended {
+        Some(attended) if by_head.is_none() => attended,
+        _ => before,
+    };
     let hidden = b.op(Op::StoreRows {}, &[hidden, kept], "hidden.out");
     let mut results: Vec<ValueId> = step.states.values().collect();
     results.push(hidden);
