@@ -184,7 +184,7 @@ pub struct Port {
 ///
 /// `T` is [`Plan::rows`] and `W` is [`Plan::context_tokens`] over the KV block size. A padding row
 /// has position 0, token 0, a slot and a table that name the spare block, and the spare slot of
-/// recurrent memory.
+/// recurrent memory; of a head, the row and the position of another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// File stem: `decode-bs8-ctx2048`.

@@ -12,7 +12,9 @@ use ir::DType;
 use precast_models::{BuildOptions, Checkpoint, Precision};
 use recorded::Oracle;
 use run::{Session, distance};
-use support::{F32, fixture};
+use serde_json::Value;
+use std::fs;
+use support::{F32, Scratch, fixture, write_checkpoint};
 
 const BF16: BuildOptions = BuildOptions {
     precision: Precision { weights: DType::BF16, activations: DType::F32 },
@@ -92,6 +94,47 @@ fn cuts_do_not_matter(name: &str) {
         let (logits, _) = cut.decode(token);
         assert_eq!(logits.data(), &expected.data()[i * vocab..(i + 1) * vocab], "{name} {i}");
     }
+}
+
+/// Logits of a head are those of decoding.
+fn head_goes_on(checkpoint: &Checkpoint, attends: bool) {
+    let vocab = checkpoint.info().vocab_size as usize;
+    let tokens: Vec<usize> = (0..40).map(|i| (i * 37 + 11) % vocab).collect();
+    let [mut chunks, mut single] = [0; 2].map(|_| Session::new(checkpoint, &F32));
+    assert_eq!(chunks.head_attends(), attends);
+    for chunk in [&tokens[..23], &tokens[23..]] {
+        chunks.prefill(chunk);
+        let (logits, _) = chunks.head(chunk.len());
+        for (&token, logits) in chunk.iter().zip(logits.data().chunks(vocab)) {
+            assert_eq!(single.decode(token).0.data(), logits);
+        }
+    }
+}
+
+fn config_of(name: &str) -> Value {
+    let text = fs::read_to_string(fixture(name).join("config.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Released models end with gated attention; the recorded one has a layer more.
+#[test]
+fn a_head_goes_on_before_gated_attention() {
+    let mut config = config_of("qwen3_next");
+    config["num_hidden_layers"] = 4.into();
+    let (dir, _) = write_checkpoint(&config);
+    head_goes_on(&Checkpoint::open(dir.path()).unwrap(), true);
+}
+
+/// No recorded model ends with a window.
+#[test]
+fn a_head_goes_on_after_a_window() {
+    let mut config = config_of("gpt_oss");
+    config["layer_types"].as_array_mut().unwrap().reverse();
+    let dir = Scratch::new();
+    dir.write_json("config.json", &config);
+    let weights = "model.safetensors";
+    fs::copy(fixture("gpt_oss").join(weights), dir.file(weights)).unwrap();
+    head_goes_on(&Checkpoint::open(dir.path()).unwrap(), false);
 }
 
 /// With bf16 matrices and memories we are about as far from f32 as the reference library's own

@@ -100,6 +100,14 @@ fn every_launch_and_every_weight_is_counted_once() {
             assert_eq!(bucket["total"]["state_bytes"], state, "{bucket}");
             assert_eq!(bucket["context"], 40);
         }
+        if plan.phase == artifact::Phase::Head {
+            // Of the last layer what the last row sees, once for all rows.
+            let attention = bucket["kinds"].as_array().unwrap().iter();
+            let attention =
+                attention.filter(|k| k["kernel"].as_str().unwrap().contains("attention"));
+            let state: f64 = attention.map(|k| k["state_bytes"].as_f64().unwrap()).sum();
+            assert_eq!(state, 2.0 * 2.0 * 16.0 * 2.0 * 40.0, "{bucket}");
+        }
     }
     let svg = fs::read_to_string(&picture).unwrap();
     let elements = elements(&svg);

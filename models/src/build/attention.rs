@@ -44,12 +44,12 @@ impl Builder<'_> {
     ) -> ValueId {
         let rope = self.rope_table(step);
         let q = self.rotated(place, a, "q", x, rope);
-        let past = self.written(place, a, x, step);
-        self.attended(place, a, x, q, past)
+        let past = self.write_kv(place, a, x, step);
+        self.attend(place, a, x, q, past)
     }
 
     /// Writes the keys and values of the normalised rows `x`; returns what their queries look at.
-    pub(super) fn written(
+    pub(super) fn write_kv(
         &mut self,
         place: &Place,
         a: &FullAttention,
@@ -66,8 +66,8 @@ impl Builder<'_> {
     }
 
     /// The residual stream `x` and what its rows find in the keys and values that
-    /// [`Builder::written`] left of them and of rows before them.
-    pub(super) fn attention_over(
+    /// [`Builder::write_kv`] left of them and of rows before them.
+    pub(super) fn attention_from(
         &mut self,
         place: &Place,
         a: &FullAttention,
@@ -77,12 +77,12 @@ impl Builder<'_> {
         let normed = self.attention_norm(place, x);
         let rope = self.rope_of(past.positions);
         let q = self.rotated(place, a, "q", normed, rope);
-        let o = self.attended(place, a, normed, q, past);
+        let o = self.attend(place, a, normed, q, past);
         self.op(Op::Add {}, &[x, o], &place.name("attn_residual"))
     }
 
     /// What the queries `q` of the normalised rows `x` find, output projection included.
-    fn attended(
+    fn attend(
         &mut self,
         place: &Place,
         a: &FullAttention,

@@ -148,18 +148,18 @@ fn prefill(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Cap
     let hidden = b.hidden_param();
     let features = b.features_param(capture);
     let before = b.before_last(&mut step);
-    let by_head = b.attended_by_head();
+    let late = b.late_attention();
     // What is captured may be the output of the last layer.
-    let attended = match &by_head {
+    let attended = match &late {
         Some((place, a)) if capture.is_none() => {
             let normed = b.attention_norm(place, before);
-            b.written(place, a, normed, &mut step);
+            b.write_kv(place, a, normed, &mut step);
             None
         }
         _ => Some(b.last_attention(before, &mut step)),
     };
     let kept = match attended {
-        Some(attended) if by_head.is_none() => attended,
+        Some(attended) if late.is_none() => attended,
         _ => before,
     };
     let hidden = b.op(Op::StoreRows {}, &[hidden, kept], "hidden.out");
@@ -176,14 +176,14 @@ fn prefill(checkpoint: &Checkpoint, options: &BuildOptions, capture: Option<&Cap
 fn head(checkpoint: &Checkpoint, options: &BuildOptions) -> Func {
     let mut b = Builder::new("head", checkpoint, options);
     let rows = b.row_param("rows");
-    let attention = b.attended_by_head().map(|(place, a)| {
+    let attention = b.late_attention().map(|(place, a)| {
         let past = b.past_params(&place, a);
         (place, a, past)
     });
     let hidden = b.hidden_param();
     let mut x = b.op(Op::GatherRows {}, &[hidden, rows], "x");
     if let Some((place, a, past)) = attention {
-        x = b.attention_over(&place, a, x, past);
+        x = b.attention_from(&place, a, x, past);
     }
     let x = b.last_feed_forward(x);
     let results = b.final_norm_and_head(x);
@@ -330,7 +330,7 @@ impl<'a> Builder<'a> {
 
     /// The last layer, if `@head` computes its attention: of softmax over KV blocks. (The blocks of a window
     /// may have gone by the time logits are asked for.)
-    fn attended_by_head(&self) -> Option<(Place, &'a FullAttention)> {
+    fn late_attention(&self) -> Option<(Place, &'a FullAttention)> {
         let layer = self.config.layers.len() - 1;
         match &self.config.layers[layer].attention {
             Attention::Full(a) if a.window().is_none() => Some((Place::layer(layer), a)),

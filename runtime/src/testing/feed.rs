@@ -45,10 +45,10 @@ impl FakeDevice {
             };
             match feed.to {
                 FeedTo::Outputs(outputs) => self.output(outputs, index, hidden),
-                FeedTo::Hidden(at) if self.model.head_attends() => {
-                    self.store_entry(at, index, entry);
+                FeedTo::Hidden(at) => {
+                    let kept = if self.model.head_attends() { entry } else { hidden };
+                    self.store_entry(at, index, kept);
                 }
-                FeedTo::Hidden(at) => self.store_entry(at, index, hidden),
             }
         }
         Ok(())

@@ -138,6 +138,7 @@ impl Turns {
     #[inline(always)]
     fn new((octets, pairs): (usize, usize), (tile, tiles): (usize, usize)) -> Self {
         let (first, count) = tile_rows(octets * VECTORS, tiles, tile);
+        // Of many tiles each has little to unpack: a turn for every cache line of inputs.
         let every = if tiles > FEW_TILES { 4 } else { 1 };
         let turns = pairs.div_ceil(OCTET_PAIRS * every).max(1);
         Self { first, end: first + count, each: count.div_ceil(turns), every }
