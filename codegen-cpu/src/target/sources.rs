@@ -67,6 +67,7 @@ sources! {
     "src/kernels/matmul/tiled.rs",
     "src/kernels/mod.rs",
     "src/kernels/norm.rs",
+    "src/kernels/product/beside.rs",
     "src/kernels/product/codes.rs",
     "src/kernels/product/company.rs",
     "src/kernels/product/fold.rs",

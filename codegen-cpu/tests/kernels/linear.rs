@@ -1,6 +1,6 @@
 //! Products with ends of their own: the bits of the same kernels apart.
 
-use crate::product::{Call, Case, Kind, bits, case, experts};
+use crate::product::{Call, Case, Experts, Kind, bits, case, experts};
 use crate::support::*;
 use artifact::Scalar;
 use codegen_cpu::{InstructionSet, kernels::reference};
@@ -85,6 +85,57 @@ fn end() -> impl Strategy<Value = End> {
     )
 }
 
+/// Whether a product with an end has the bits of the product alone and the kernels that the end stands for: on each
+/// instruction set, of threads so many apart and so many together, and with so much room between rows and residuals.
+fn agrees(
+    case: &Case,
+    company: Option<&Experts>,
+    end: End,
+    (threads, others): (usize, usize),
+    (pad, residual_pad): (usize, usize),
+) -> Result<(), TestCaseError> {
+    let (out, pairs) = (case.out, company.map_or(case.t, |experts| case.t * experts.pairs));
+    let inputs = if company.is_some_and(|experts| !experts.own) { case.t } else { pairs };
+    let experts = company.map_or(1, |experts| experts.count);
+    let data = case.data(inputs, experts);
+    let width = if end.gate > 0 { case.n / 2 } else { case.n };
+    let stride = width + residual_pad;
+    let end = End { residual: end.residual.map(|_| stride), ..end };
+    let tables = if end.bias == 2 { experts } else { 1 };
+    // Ids of biases need not be those of the product.
+    let ids = company.map_or(Vec::new(), |experts| {
+        experts.ids[..pairs.min(160)].iter().map(|id| id - 1).collect()
+    });
+    let with = Operands {
+        bias: noise(case.seed ^ 0xb1a5, tables * case.n),
+        ids,
+        residual: noise(case.seed ^ 0x4e5, pairs * width),
+    };
+    for set in InstructionSet::available() {
+        let product = Case { out: F32, ..case.clone() }.run((set, threads), &data, company, 0);
+        let want = ended((set, 1), &product, case.n, &end, &with, out);
+
+        let Call { name, mut buffers, mut scalars, rows } =
+            case.call(&data, company, pad, width + pad);
+        prop_assert_eq!(rows, pairs);
+        match end.bias {
+            1 => buffers.push(encode(F32, &with.bias)),
+            2 => buffers.extend([bytes_of_i32(&with.ids), encode(F32, &with.bias)]),
+            _ => {}
+        }
+        if end.residual.is_some() {
+            buffers.push(encode(F32, &spread(&with.residual, width, stride)));
+        }
+        buffers.push(unwritten(out, rows * (width + pad)));
+        scalars.extend(end.scalars());
+        run(set, others, &format!("linear_{name}"), &mut buffers, &scalars);
+        let got = decode(out, buffers.last().unwrap());
+        let got = gathered(&got, width, width + pad);
+        prop_assert_eq!(bits(&got), bits(&want), "{} {} {:?}", set, name, end);
+    }
+    Ok(())
+}
+
 /// A case and an end that fit one another, and whether products are by expert.
 fn fitted(case: Case, end: End, grouped: bool, fixed: bool) -> (Case, End, bool) {
     let grouped = grouped && !fixed;
@@ -106,49 +157,27 @@ proptest! {
     fn an_end_has_the_bits_of_its_kernels(
         (case, experts, end) in (case(), experts(), end()),
         (grouped, fixed, round) in (any::<bool>(), prop::bool::weighted(0.15), any::<bool>()),
-        (threads, others) in (1..=3usize, 1..=3usize),
-        (pad, residual_pad) in (0..9usize, 0..9usize),
+        threads in (1..=3usize, 1..=3usize),
+        pads in (0..9usize, 0..9usize),
     ) {
         let out = if round { DType::BF16 } else { F32 };
         let (case, end, grouped) = fitted(case, end, grouped, fixed);
-        let pairs = if grouped { case.t * experts.pairs } else { case.t };
-        let company = grouped.then_some(&experts);
-        let inputs = if grouped && !experts.own { case.t } else { pairs };
-        let data = case.data(inputs, if grouped { experts.count } else { 1 });
-        let width = if end.gate > 0 { case.n / 2 } else { case.n };
-        let stride = width + residual_pad;
-        let end = End { residual: end.residual.map(|_| stride), ..end };
-        let tables = if end.bias == 2 { experts.count } else { 1 };
-        // Ids of biases need not be those of the product.
-        let ids: Vec<i32> = experts.ids[..pairs.min(160)].iter().map(|id| id - 1).collect();
-        let with = Operands {
-            bias: noise(case.seed ^ 0xb1a5, tables * case.n),
-            ids,
-            residual: noise(case.seed ^ 0x4e5, pairs * width),
-        };
-        for set in InstructionSet::available() {
-            let product = case.run((set, threads), &data, company, 0);
-            let want = ended((set, 1), &product, case.n, &end, &with, out);
+        agrees(&Case { out, ..case }, grouped.then_some(&experts), end, threads, pads)?;
+    }
 
-            let case = Case { out, ..case.clone() };
-            let Call { name, mut buffers, mut scalars, rows } =
-                case.call(&data, company, pad, width + pad);
-            prop_assert_eq!(rows, pairs);
-            match end.bias {
-                1 => buffers.push(encode(F32, &with.bias)),
-                2 => buffers.extend([bytes_of_i32(&with.ids), encode(F32, &with.bias)]),
-                _ => {}
-            }
-            if end.residual.is_some() {
-                buffers.push(encode(F32, &spread(&with.residual, width, stride)));
-            }
-            buffers.push(unwritten(out, rows * (width + pad)));
-            scalars.extend(end.scalars());
-            run(set, others, &format!("linear_{name}"), &mut buffers, &scalars);
-            let got = decode(out, buffers.last().unwrap());
-            let got = gathered(&got, width, width + pad);
-            prop_assert_eq!(bits(&got), bits(&want), "{} {} {:?}", set, name, end);
-        }
+    /// Gates of so many rows are found beside the products of the rows after them.
+    #[test]
+    fn gates_of_many_rows_of_bytes_have_the_bits_of_their_kernels(
+        (case, experts) in (case(), experts()),
+        (t, w) in (20..75usize, prop_oneof![3 => Just(DType::I8), 1 => Just(DType::I4)]),
+        grouped in prop::bool::weighted(0.3),
+        threads in (1..=3usize, 1..=3usize),
+        pads in (0..9usize, 0..9usize),
+    ) {
+        let case = Case { kind: Kind::Quant, x: DType::I8, w, out: DType::BF16, t, ..case };
+        let (n, t) = (case.n.next_multiple_of(64), if grouped { t / 2 } else { t });
+        let end = End { gate: 1, ..End::default() };
+        agrees(&Case { n, t, ..case }, grouped.then_some(&experts), end, threads, pads)?;
     }
 
     /// The logits are those of the product, indices those of the largest of what is stored.

@@ -170,7 +170,7 @@ pub(crate) enum ResultRows<'a> {
 
 impl ResultRows<'_> {
     #[inline(always)]
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         match self {
             Self::From(_, count) => *count,
             Self::List(rows) => rows.len(),
@@ -237,6 +237,39 @@ impl End {
     pub(crate) unsafe fn store<S: Simd>(&self, sums: PanelSums<'_>) {
         // SAFETY: as the caller's.
         unsafe { S::enter(Finish(self, sums)) }
+    }
+
+    /// Whether results are gates in bf16 and no more than that, of sums that are floats.
+    pub(crate) fn only_gates(&self) -> bool {
+        matches!((&self.gate, &self.bias, self.out), (Gate::Silu, Bias::None, Out::Bf16(_)))
+            && self.integers.is_none()
+            && self.residual.is_none()
+    }
+
+    /// Takes row `i` of the sums of a panel where [`End::only_gates`].
+    ///
+    /// # Safety
+    /// As [`End::store`].
+    #[inline(always)]
+    pub(crate) unsafe fn gate<S: Simd>(&self, of: PanelSums<'_>, i: usize) {
+        let PanelSums { panel, sums, rows, factors } = of;
+        // SAFETY: as the caller's.
+        unsafe {
+            let mut values: Panel<S> = [S::splat(0.0); WIDTH / LANES];
+            for (v, value) in values.iter_mut().enumerate() {
+                *value = S::load(sums.add(i * WIDTH + v * LANES));
+            }
+            if let Some((factors, sources)) = factors {
+                let factor = S::splat(*factors.add(sources[i] as usize));
+                for value in &mut values {
+                    *value = S::mul(*value, factor);
+                }
+            }
+            if let Out::Bf16(out) = self.out {
+                let out = out.row(rows.at(i)).add(panel * HALF);
+                out::store_bf16::<S, _>(out, HALF, gated::<S, _>(&SiluMul, values), self.streams);
+            }
+        }
     }
 
     /// Asks for the lines that the results of a panel go to: other threads have read them, and much else came since.

@@ -93,19 +93,6 @@ impl Out {
         values: [S::V; N],
         streams: bool,
     ) {
-        #[inline(always)]
-        unsafe fn parts<S: Simd, O: Element, const N: usize>(
-            out: *mut O,
-            width: usize,
-            values: [S::V; N],
-        ) {
-            for (v, value) in values.into_iter().enumerate() {
-                if v * LANES < width {
-                    // SAFETY: as the caller's.
-                    unsafe { O::store_part::<S>(out.add(v * LANES), value, width - v * LANES) }
-                }
-            }
-        }
         // SAFETY: as the caller's.
         unsafe {
             match self {
@@ -117,18 +104,47 @@ impl Out {
                         }
                     }
                 }
-                Self::Bf16(out) if streams && width.is_multiple_of(2 * LANES) => {
-                    let out = out.row(row).add(first);
-                    let mut line = [bf16::ZERO; 2 * LANES];
-                    for (i, pair) in (0..width).step_by(2 * LANES).zip(values.as_chunks::<2>().0) {
-                        S::store_bf16(line.as_mut_ptr(), pair[0]);
-                        S::store_bf16(line.as_mut_ptr().add(LANES), pair[1]);
-                        S::stream(out.add(i).cast(), S::load(line.as_ptr().cast()));
-                    }
-                }
                 Self::F32(out) => parts::<S, f32, N>(out.row(row).add(first), width, values),
-                Self::Bf16(out) => parts::<S, bf16, N>(out.row(row).add(first), width, values),
+                Self::Bf16(out) => {
+                    store_bf16::<S, N>(out.row(row).add(first), width, values, streams)
+                }
             }
+        }
+    }
+}
+
+/// Stores `width` values as bf16, as [`Out::store`] does.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn store_bf16<S: Simd, const N: usize>(
+    out: *mut bf16,
+    width: usize,
+    values: [S::V; N],
+    streams: bool,
+) {
+    // SAFETY: as the caller's.
+    unsafe {
+        if streams && width.is_multiple_of(2 * LANES) {
+            let mut line = [bf16::ZERO; 2 * LANES];
+            for (i, pair) in (0..width).step_by(2 * LANES).zip(values.as_chunks::<2>().0) {
+                S::store_bf16(line.as_mut_ptr(), pair[0]);
+                S::store_bf16(line.as_mut_ptr().add(LANES), pair[1]);
+                S::stream(out.add(i).cast(), S::load(line.as_ptr().cast()));
+            }
+        } else {
+            parts::<S, bf16, N>(out, width, values);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn parts<S: Simd, O: Element, const N: usize>(out: *mut O, width: usize, values: [S::V; N]) {
+    for (v, value) in values.into_iter().enumerate() {
+        if v * LANES < width {
+            // SAFETY: as the caller's.
+            unsafe { O::store_part::<S>(out.add(v * LANES), value, width - v * LANES) }
         }
     }
 }

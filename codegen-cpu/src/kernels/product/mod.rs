@@ -5,6 +5,7 @@
 //! once: with more rows than one tile holds it goes block by block along `K`, decoding a block once
 //! for all tiles.
 
+mod beside;
 mod codes;
 mod company;
 mod fold;

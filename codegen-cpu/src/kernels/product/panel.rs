@@ -1,10 +1,11 @@
 //! The sums of a panel for any number of rows.
 
+use super::beside::Gates;
 use super::fold::Fold;
 use super::inner::Inner;
 use super::inputs::Inputs;
 use super::store::Stored;
-use super::tile::{Expand, Stretch};
+use super::tile::{Expand, MOST_ROWS, Stretch};
 use crate::kernels::epilogue::{End, PanelSums, ResultRows};
 use crate::kernels::matmul::{
     Ahead, FAR_WORDS, OCTET_PAIRS, STEP_GROUPS, TILE_ROWS, TURN, WIDTH, even_blocks, most_words,
@@ -18,6 +19,8 @@ use std::marker::PhantomData;
 pub(super) const EXPANDED_BYTES: usize = (2 * FAR_WORDS + OCTET_PAIRS) * WIDTH * size_of::<u32>();
 /// Steps of a block that AMX tiles meet: 32 KiB.
 const BLOCK_STEPS: usize = 8;
+/// Tiles from which on none has less than one row less than the most.
+const TILES_BESIDE: usize = MOST_ROWS - 1;
 /// How many words ahead of its use a panel that is read once is asked for.
 const WORDS_AHEAD: usize = 16;
 
@@ -60,17 +63,23 @@ pub(super) struct Results<'a> {
     pub(super) factors: Option<*const f32>,
 }
 
-impl Results<'_> {
+impl<'a> Results<'a> {
+    /// The sums of the rows of inputs `sources`, which are those from the `first` on.
+    #[inline(always)]
+    fn sums(&self, first: usize, sources: &'a [u32], sums: *mut f32) -> PanelSums<'a> {
+        let rows = ResultRows::List(&self.rows[first..first + sources.len()]);
+        let factors = self.factors.map(|factors| (factors, sources));
+        PanelSums { panel: self.panel, sums, rows, factors }
+    }
+
     /// Takes the sums of the rows of inputs `sources`, which are those from the `first` on.
     ///
     /// # Safety
     /// As [`End::store`].
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, first: usize, sources: &[u32], sums: *mut f32) {
-        let rows = ResultRows::List(&self.rows[first..first + sources.len()]);
-        let factors = self.factors.map(|factors| (factors, sources));
+    unsafe fn store<S: Simd>(&self, first: usize, sources: &'a [u32], sums: *mut f32) {
         // SAFETY: as the caller's.
-        unsafe { self.end.store::<S>(PanelSums { panel: self.panel, sums, rows, factors }) }
+        unsafe { self.end.store::<S>(self.sums(first, sources, sums)) }
     }
 
     /// Asks for the lines that the results of `count` rows from the `first` on go to.
@@ -212,7 +221,7 @@ struct Block<'a, F> {
     results: Option<Results<'a>>,
 }
 
-impl<F: Fold> Block<'_, F> {
+impl<'a, F: Fold> Block<'a, F> {
     /// Adds the products of all tiles; `P` is the inner product of words, each of which was
     /// expanded to `expansion`.
     ///
@@ -222,17 +231,26 @@ impl<F: Fold> Block<'_, F> {
     unsafe fn tiles<S: Simd, P: Inner>(
         &self,
         work: &Work<'_, P::X>,
-        rows: &[u32],
+        rows: &'a [u32],
         way: Way,
         expansion: usize,
     ) {
         let steps = self.count * expansion;
+        // What became of a tile is gated beside the next one, of instructions that are as fast as they need units.
+        let gates = match const { P::BYTES && S::WIDE && S::MAX_ROWS == MOST_ROWS } {
+            true => self.results.filter(|results| {
+                way.step == 1 && way.tiles >= TILES_BESIDE && results.end.only_gates()
+            }),
+            false => None,
+        };
+        let mut before = None;
         for tile in 0..way.tiles {
             let (row, count) = tile_rows(rows.len(), way.tiles, tile);
             let lines = self.lines.div_ceil(expansion);
             // Sums that are not kept for another block stay in the nearest cache.
             let is_only = self.first == 0 && self.results.is_some();
-            let at = if is_only { 0 } else { row * WIDTH };
+            let slot = if gates.is_some() { tile % 2 * MOST_ROWS } else { 0 };
+            let at = if is_only { slot } else { row } * WIDTH;
             let stretch = Stretch::<P, F> {
                 weights: self.weights,
                 first: self.first * expansion,
@@ -252,11 +270,22 @@ impl<F: Fold> Block<'_, F> {
                 if let Some(results) = self.results {
                     results.ask::<S>(row, count);
                 }
+                if const { P::BYTES && S::WIDE && S::MAX_ROWS == MOST_ROWS }
+                    && let Some(results) = gates
+                {
+                    stretch.multiply_beside::<S>(rows, Gates::new(results.end, before));
+                    before = Some(results.sums(row, rows, sums));
+                    continue;
+                }
                 stretch.multiply::<S>(rows);
                 if let Some(results) = self.results {
                     results.store::<S>(row, rows, sums);
                 }
             }
+        }
+        if let (Some(results), Some(sums)) = (gates, before) {
+            // SAFETY: as the caller's.
+            unsafe { results.end.store::<S>(sums) }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The innermost loops: a few rows of inputs times a stretch of one panel, group by group.
 
+use super::beside::{Beside, Nothing};
 use super::fold::{Fold, Place};
 use super::inner::Inner;
 use super::inputs::Inputs;
@@ -10,6 +11,9 @@ use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 
 /// Vectors of a panel.
 pub(super) const VECTORS: usize = WIDTH / LANES;
+
+/// The most rows of a tile in one pass.
+pub(super) const MOST_ROWS: usize = 6;
 
 /// Some words of a panel and what they meet.
 pub(super) struct Stretch<'a, P: Inner, F> {
@@ -58,12 +62,28 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
         }
     }
 
+    /// [`Stretch::multiply`] of [`MOST_ROWS`] rows or one less, in one pass, beside something else.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn multiply_beside<S: Simd>(&self, rows: &[u32], beside: impl Beside) {
+        // SAFETY: as the caller's.
+        unsafe {
+            match rows.len() {
+                5 => S::enter(Tile::<P, F, _, 5, VECTORS>(self, rows, 0, beside)),
+                MOST_ROWS => S::enter(Tile::<P, F, _, MOST_ROWS, VECTORS>(self, rows, 0, beside)),
+                _ => unreachable!("tiles have 5 or 6 rows"),
+            }
+        }
+    }
+
     #[inline(always)]
     unsafe fn rows<S: Simd, const R: usize>(&self, rows: &[u32]) {
         // SAFETY: as the caller's.
         unsafe {
             if S::WIDE || R == 1 {
-                S::enter(Tile::<P, F, R, VECTORS>(self, rows, 0));
+                S::enter(Tile::<P, F, _, R, VECTORS>(self, rows, 0, Nothing));
             } else if R == 2 {
                 self.passes::<S, R, 2>(rows);
             } else {
@@ -77,28 +97,31 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
     unsafe fn passes<S: Simd, const R: usize, const V: usize>(&self, rows: &[u32]) {
         // SAFETY: as the caller's.
         unsafe {
-            S::enter(Tile::<P, F, R, V>(self, rows, 0));
+            S::enter(Tile::<P, F, _, R, V>(self, rows, 0, Nothing));
             let rest = Stretch { ahead: Ahead { lines: 0, ..self.ahead }, ..*self };
             for v in (V..VECTORS).step_by(V) {
-                S::enter(Tile::<P, F, R, V>(&rest, rows, v * LANES));
+                S::enter(Tile::<P, F, _, R, V>(&rest, rows, v * LANES, Nothing));
             }
         }
     }
 }
 
 /// `R` rows by `V` vectors of a stretch, from an output of the panel on.
-struct Tile<'a, P: Inner, F, const R: usize, const V: usize>(
+struct Tile<'a, P: Inner, F, B, const R: usize, const V: usize>(
     &'a Stretch<'a, P, F>,
     &'a [u32],
     usize,
+    B,
 );
 
-impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, P, F, R, V> {
+impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
+    for Tile<'_, P, F, B, R, V>
+{
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Tile(stretch, rows, lane) = self;
+        let Tile(stretch, rows, lane, mut beside) = self;
         let &Stretch { weights, first, count, total, group, inputs, fold, .. } = stretch;
         let &Stretch { mut ahead, partial, sums, next, .. } = stretch;
         // SAFETY: as for `Stretch::multiply`; a prefetch may name any address.
@@ -131,6 +154,7 @@ impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, 
                         for next in next {
                             S::prefetch(next.wrapping_add(at * P::GROUP).cast());
                         }
+                        beside.turn::<S>();
                     }
                     let from = x.map(|x| x.add(at * P::GROUP));
                     if turn == TURN && ahead.lines == 0 {
@@ -156,6 +180,7 @@ impl<P: Inner, F: Fold, const R: usize, const V: usize> Vectorised for Tile<'_, 
                 }
                 g += 1;
             }
+            beside.finish::<S>();
         }
     }
 }
