@@ -344,9 +344,9 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             };
             let begin = self.begin(item);
             let mut next = chunk_at(begin);
-            // The first item of a head reads them from memory.
-            let lines = (longest - begin.min(longest)) / BLOCK_TOKENS * 2 * self.lines(item);
-            let asks = row == sequence * self.rows || lines * LINE_BYTES > KEPT_BYTES;
+            // The first item of a sequence reads them from memory.
+            let bytes = (longest - begin.min(longest)) / BLOCK_TOKENS * self.kv.block_len();
+            let asks = row == sequence * self.rows || bytes * size_of::<T>() > KEPT_BYTES;
             let mut runs = [Run::NONE; 6 * CHUNK_BLOCKS];
             let (as_one, by_rows) = (Cut::new::<S, T>(queries), Cut::new::<S, T>(self.group));
             let mut parts = [(0, 0); MOST_ROWS];

@@ -172,43 +172,42 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         // SAFETY: rows, heads and blocks stay inside what was bound.
         unsafe {
             let rows_at_once = self.item_rows(worker.count);
-            // Head by head, so that the keys and values of one stay in a near cache for all rows of a prompt.
             let items = || {
-                (0..self.sequences * self.kv.heads).flat_map(move |i| {
-                    let (sequence, head) = (i / self.kv.heads, i % self.kv.heads);
+                (0..self.sequences).flat_map(move |sequence| {
                     (0..self.rows).step_by(rows_at_once).map(move |first| {
-                        let rows = rows_at_once.min(self.rows - first);
-                        Item { sequence, row: sequence * self.rows + first, rows, head, heads: 1 }
+                        let row = sequence * self.rows + first;
+                        (sequence, row, rows_at_once.min(self.rows - first))
                     })
                 })
             };
-            let cost = |&Item { row, rows, .. }: &Item| {
-                let tokens = self.span(row).len() + self.span(row + rows - 1).len();
-                rows * (tokens / 2 + ROW_COST_TOKENS)
+            let cost = |row: usize, rows: usize| {
+                let tokens: usize = (row..row + rows).map(|r| self.span(r).len()).sum();
+                (tokens + rows * ROW_COST_TOKENS) * self.kv.heads
             };
-            let total: usize = items().map(|item| cost(&item)).sum();
+            let total: usize = items().map(|(_, row, rows)| cost(row, rows)).sum();
             let most_heads = match self.sequences < LEAST_SEQUENCES * worker.count {
                 true => 1,
                 false => self.item_heads::<S>(),
             };
             let (mut done, mut waiting, mut lead) = (0, None::<Item>, Lead::default());
-            for item in items() {
-                let cost = cost(&item);
-                // The middle of an item's work decides which thread's share it falls into.
-                let middle = done + cost / 2;
-                done += cost;
-                if middle * worker.count / total != worker.index {
-                    continue;
-                }
-                match &mut waiting {
-                    Some(last)
-                        if last.row == item.row && item.head > 0 && last.heads < most_heads =>
-                    {
-                        last.heads += 1;
+            for (sequence, row, rows) in items() {
+                let cost = cost(row, rows) / self.kv.heads;
+                for head in 0..self.kv.heads {
+                    // The middle of a head's work decides which thread's share it falls into.
+                    let middle = done + cost / 2;
+                    done += cost;
+                    if middle * worker.count / total != worker.index {
+                        continue;
                     }
-                    _ => {
-                        if let Some(before) = waiting.replace(item) {
-                            self.item::<S>(worker, before, Some(item), &mut lead);
+                    match &mut waiting {
+                        Some(item) if item.row == row && head > 0 && item.heads < most_heads => {
+                            item.heads += 1;
+                        }
+                        _ => {
+                            let item = Item { sequence, row, rows, head, heads: 1 };
+                            if let Some(before) = waiting.replace(item) {
+                                self.item::<S>(worker, before, Some(item), &mut lead);
+                            }
                         }
                     }
                 }
