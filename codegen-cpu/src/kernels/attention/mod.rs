@@ -44,8 +44,8 @@ use sinks::Sinks;
 use std::ops::Range;
 use tile::{CHUNK_BLOCKS, KEY_STEP, KvElement};
 
-/// What a row costs beside its context, in tokens.
-const ROW_COST_TOKENS: usize = 32;
+/// What a row costs beside its context, in tokens: of a prompt, such that threads wait least for each other.
+const ROW_COST_TOKENS: usize = 64;
 
 /// The most queries of a work item and KV head, which meet a chunk of keys and values tile by tile while it is in a
 /// cache.
