@@ -236,13 +236,13 @@ impl<'a, F: Fold> Block<'a, F> {
         expansion: usize,
     ) {
         let steps = self.count * expansion;
-        // What became of a tile is gated beside the next one, of instructions that are as fast as they need units.
-        let gates = match const { P::BYTES && S::WIDE && S::MAX_ROWS == MOST_ROWS } {
-            true => self.results.filter(|results| {
-                way.step == 1 && way.tiles >= TILES_BESIDE && results.end.only_gates()
-            }),
-            false => None,
-        };
+        // The gates of a tile are found beside the products of the next one.
+        let gates = self.results.filter(|results| {
+            way.step == 1
+                && way.tiles >= TILES_BESIDE
+                && results.end.only_gates()
+                && const { gates_beside::<S, P>() }
+        });
         let mut before = None;
         for tile in 0..way.tiles {
             let (row, count) = tile_rows(rows.len(), way.tiles, tile);
@@ -270,7 +270,7 @@ impl<'a, F: Fold> Block<'a, F> {
                 if let Some(results) = self.results {
                     results.ask::<S>(row, count);
                 }
-                if const { P::BYTES && S::WIDE && S::MAX_ROWS == MOST_ROWS }
+                if const { gates_beside::<S, P>() }
                     && let Some(results) = gates
                 {
                     stretch.multiply_beside::<S>(rows, Gates::new(results.end, before));
@@ -288,6 +288,12 @@ impl<'a, F: Fold> Block<'a, F> {
             unsafe { results.end.store::<S>(sums) }
         }
     }
+}
+
+/// Whether tiles of most rows leave registers and units for gates between their words: of floats gates are so much less of a
+/// tile that 1% of a product is to be gained.
+const fn gates_beside<S: Simd, P: Inner>() -> bool {
+    P::BYTES && S::WIDE && S::MAX_ROWS == MOST_ROWS
 }
 
 /// Words of a block of a panel of `words`, about `most` at most: whole groups of `group` words, or of `unit` words where

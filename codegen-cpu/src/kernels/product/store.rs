@@ -1,12 +1,10 @@
 //! How the words of a panel are stored.
 
 use super::inner::Inner;
+use super::tile::MOST_ROWS;
 use crate::kernels::bind::product;
 use crate::kernels::matmul::{Coded, CompactPanel, CompactWeight, OCTET_PAIRS, WIDTH};
 use crate::kernels::simd::Simd;
-
-/// The most rows of a tile.
-const MOST_ROWS: usize = 6;
 
 /// Weights of several experts.
 #[derive(Clone, Copy)]
