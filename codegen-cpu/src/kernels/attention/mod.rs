@@ -45,7 +45,7 @@ use std::ops::Range;
 use tile::{CHUNK_BLOCKS, KEY_STEP, KvElement};
 
 /// What a row costs beside its context, in tokens: of a prompt, such that threads wait least for each other.
-const ROW_COST_TOKENS: usize = 64;
+const ROW_COST_TOKENS: usize = 48;
 
 /// The most queries of a work item and KV head, which meet a chunk of keys and values tile by tile while it is in a
 /// cache.

@@ -19,7 +19,7 @@ use std::marker::PhantomData;
 pub(super) const EXPANDED_BYTES: usize = (2 * FAR_WORDS + OCTET_PAIRS) * WIDTH * size_of::<u32>();
 /// Steps of a block that AMX tiles meet: 32 KiB.
 const BLOCK_STEPS: usize = 8;
-/// Tiles from which on none has less than one row less than the most.
+/// With so many tiles or more, each has [`MOST_ROWS`] rows or one less.
 const TILES_BESIDE: usize = MOST_ROWS - 1;
 /// How many words ahead of its use a panel that is read once is asked for.
 const WORDS_AHEAD: usize = 16;
@@ -290,8 +290,8 @@ impl<'a, F: Fold> Block<'a, F> {
     }
 }
 
-/// Whether tiles of most rows leave registers and units for gates between their words: of floats gates are so much less of a
-/// tile that 1% of a product is to be gained.
+/// Whether gates are found beside products: of bytes, whose tiles are so short that gates take a twentieth as long, where the
+/// sums of a tile leave registers.
 const fn gates_beside<S: Simd, P: Inner>() -> bool {
     P::BYTES && S::WIDE && S::MAX_ROWS == MOST_ROWS
 }
