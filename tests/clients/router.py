@@ -21,7 +21,26 @@ def router(*workers, policy, options=()):
         "--health-failure-threshold", 2, "--health-success-threshold", 1, "--log-level", "info",
         "--worker-urls", *(worker.url for worker in workers), *options,
     ]
-    return serving.Process(f"router-{policy}", command, port)
+    front = serving.Process(f"router-{policy}", command, port)
+    try:
+        knows(front, workers)
+    except BaseException:
+        front.kill()
+        raise
+    return front
+
+
+def knows(front, workers):
+    """Waits until a router, which is well before that, knows its workers; tells it again of one that it gave up ("Workflow
+    deadlocked", a race of its own)."""
+    deadline, again = time.monotonic() + 20, time.monotonic() + 2
+    while missing := [worker.url for worker in workers if worker.url not in front.get("/workers")]:
+        check(time.monotonic() < deadline, f"the router does not know {missing}")
+        if time.monotonic() > again:
+            again = time.monotonic() + 2
+            for url in missing:
+                front.post("/workers", {"url": url})
+        time.sleep(0.05)
 
 
 def workers():
