@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import itertools
+import json
 import os
 import sys
 import threading
@@ -34,7 +35,8 @@ def knows(front, workers):
     """Waits until a router, which is well before that, knows its workers; tells it again of one that it gave up ("Workflow
     deadlocked", a race of its own)."""
     deadline, again = time.monotonic() + 20, time.monotonic() + 2
-    while missing := [worker.url for worker in workers if worker.url not in front.get("/workers")]:
+    known = lambda: {worker["url"] for worker in json.loads(front.get("/workers"))["workers"]}
+    while missing := {worker.url for worker in workers} - known():
         check(time.monotonic() < deadline, f"the router does not know {missing}")
         if time.monotonic() > again:
             again = time.monotonic() + 2

@@ -236,6 +236,15 @@ proptest! {
     }
 }
 
+/// So many results go past the caches.
+#[test]
+fn gates_of_many_rows_and_outputs_have_the_bits_of_their_kernels() {
+    let (x, w, out) = (DType::I8, DType::I8, DType::BF16);
+    let (t, n, k, group) = (33, 1 << 17, 8, 8);
+    let case = Case { kind: Kind::Quant, x, w, out, t, n, k, group, each: false, seed: 3 };
+    agrees(&case, None, End { gate: 1, ..End::default() }, (1, 2), (0, 0)).unwrap();
+}
+
 /// So many logits go past the caches; one row's do not.
 #[test]
 fn the_largest_of_many_logits() {

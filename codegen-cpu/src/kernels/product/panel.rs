@@ -5,7 +5,7 @@ use super::fold::Fold;
 use super::inner::Inner;
 use super::inputs::Inputs;
 use super::store::Stored;
-use super::tile::{Expand, MOST_ROWS, Stretch};
+use super::tile::{Expand, MOST_TILE_ROWS, Stretch};
 use crate::kernels::epilogue::{End, PanelSums, ResultRows};
 use crate::kernels::matmul::{
     Ahead, FAR_WORDS, OCTET_PAIRS, STEP_GROUPS, TILE_ROWS, TURN, WIDTH, even_blocks, most_words,
@@ -19,8 +19,8 @@ use std::marker::PhantomData;
 pub(super) const EXPANDED_BYTES: usize = (2 * FAR_WORDS + OCTET_PAIRS) * WIDTH * size_of::<u32>();
 /// Steps of a block that AMX tiles meet: 32 KiB.
 const BLOCK_STEPS: usize = 8;
-/// With so many tiles or more, each has [`MOST_ROWS`] rows or one less.
-const TILES_BESIDE: usize = MOST_ROWS - 1;
+/// With so many tiles or more, each has [`MOST_TILE_ROWS`] rows or one less.
+const TILES_BESIDE: usize = MOST_TILE_ROWS - 1;
 /// How many words ahead of its use a panel that is read once is asked for.
 const WORDS_AHEAD: usize = 16;
 
@@ -249,7 +249,7 @@ impl<'a, F: Fold> Block<'a, F> {
             let lines = self.lines.div_ceil(expansion);
             // Sums that are not kept for another block stay in the nearest cache.
             let is_only = self.first == 0 && self.results.is_some();
-            let slot = if gates.is_some() { tile % 2 * MOST_ROWS } else { 0 };
+            let slot = if gates.is_some() { tile % 2 * MOST_TILE_ROWS } else { 0 };
             let at = if is_only { slot } else { row } * WIDTH;
             let stretch = Stretch::<P, F> {
                 weights: self.weights,
@@ -293,7 +293,7 @@ impl<'a, F: Fold> Block<'a, F> {
 /// Whether gates are found beside products: of bytes, whose tiles are so short that gates take a twentieth as long, where the
 /// sums of a tile leave registers.
 const fn gates_beside<S: Simd, P: Inner>() -> bool {
-    P::BYTES && S::WIDE && S::MAX_ROWS == MOST_ROWS
+    P::BYTES && S::WIDE && S::MAX_ROWS == MOST_TILE_ROWS
 }
 
 /// Words of a block of a panel of `words`, about `most` at most: whole groups of `group` words, or of `unit` words where

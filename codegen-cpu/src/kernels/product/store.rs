@@ -1,7 +1,7 @@
 //! How the words of a panel are stored.
 
 use super::inner::Inner;
-use super::tile::MOST_ROWS;
+use super::tile::MOST_TILE_ROWS;
 use crate::kernels::bind::product;
 use crate::kernels::matmul::{Coded, CompactPanel, CompactWeight, OCTET_PAIRS, WIDTH};
 use crate::kernels::simd::Simd;
@@ -166,7 +166,7 @@ impl Stored for CompactPanel {
         if !Coded::<P>::fits::<S>(count) {
             return false;
         }
-        let mut x = [std::ptr::null(); MOST_ROWS];
+        let mut x = [std::ptr::null(); MOST_TILE_ROWS];
         for (x, row) in x.iter_mut().zip(rows) {
             *x = row;
         }

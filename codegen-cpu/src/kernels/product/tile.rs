@@ -13,7 +13,7 @@ use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 pub(super) const VECTORS: usize = WIDTH / LANES;
 
 /// The most rows of a tile in one pass.
-pub(super) const MOST_ROWS: usize = 6;
+pub(super) const MOST_TILE_ROWS: usize = 6;
 
 /// Some words of a panel and what they meet.
 pub(super) struct Stretch<'a, P: Inner, F> {
@@ -62,7 +62,7 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
         }
     }
 
-    /// [`Stretch::multiply`] of [`MOST_ROWS`] rows or one less, in one pass, beside something else.
+    /// [`Stretch::multiply`] of [`MOST_TILE_ROWS`] rows or one less, in one pass, beside something else.
     ///
     /// # Safety
     /// As there.
@@ -72,7 +72,9 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
         unsafe {
             match rows.len() {
                 5 => S::enter(Tile::<P, F, _, 5, VECTORS>(self, rows, 0, beside)),
-                MOST_ROWS => S::enter(Tile::<P, F, _, MOST_ROWS, VECTORS>(self, rows, 0, beside)),
+                MOST_TILE_ROWS => {
+                    S::enter(Tile::<P, F, _, MOST_TILE_ROWS, VECTORS>(self, rows, 0, beside))
+                }
                 _ => unreachable!("tiles have 5 or 6 rows"),
             }
         }
