@@ -7,7 +7,7 @@ use crate::{
     attr::{RopeSpec, RouteSpec},
     body::Body,
     rules::{
-        check_expanded, check_latent, check_quantized, check_scale, check_selected,
+        check_cache, check_expanded, check_latent, check_quantized, check_scale, check_selected,
         check_sequences, element_count, ensure, grouped, holds_heads, one,
     },
     types::{Dim, Storage, TensorType},
@@ -547,8 +547,7 @@ define_ops! {
     /// A cache `i8[blocks,2,heads,block,d+4]` holds what [`Op::QuantizeRows`] makes of the `d` elements: their
     /// codes, and behind them the bytes of the scale, least significant first.
     KvWrite = "kv_write"(state, k, v, slots) {} infer {
-        ensure(state.storage == Storage::State && state.rank() == 5 && state.dims[1] == Dim::Const(2),
-            "state must be a cache [blocks,2,heads,block,d]", state)?;
+        check_cache(state)?;
         ensure(k.rank() == 3 && k.dims[1] == state.dims[2] && holds_heads(state, &k.dims[2]),
             "k must have the heads of the cache", k)?;
         ensure(v == k, "v must have the type of k", v)?;
@@ -564,8 +563,8 @@ define_ops! {
     /// scores `scale * q.k`; query head `h` reads cache head `h / (heads / kv_heads)`.
     Attention = "attention"(q, state, table, positions) { scale: f32, out: DType } infer {
         ensure(q.rank() == 3 && q.dtype.is_float(), "q must be [T,heads,d]", q)?;
-        ensure(state.storage == Storage::State && state.rank() == 5 && holds_heads(state, &q.dims[2]),
-            "state must be a cache with the head size of q", state)?;
+        check_cache(state)?;
+        ensure(holds_heads(state, &q.dims[2]), "state must be a cache with the head size of q", state)?;
         let groups = q.dims[1].as_const().zip(state.dims[2].as_const()).is_some_and(|(h, g)| g > 0 && h % g == 0);
         ensure(groups, "query heads must be a multiple of the cache's", q)?;
         ensure(table.dtype == DType::I32 && table.rank() == 2, "table must be i32[S,W]", table)?;

@@ -31,13 +31,21 @@ pub(crate) fn element_count(dims: &[Dim]) -> Option<(u64, Vec<&Symbol>)> {
     Some((number, symbols))
 }
 
+/// A paged cache of keys and values.
+pub(crate) fn check_cache(state: &TensorType) -> Result<(), TypeError> {
+    let fits =
+        state.storage == Storage::State && state.rank() == 5 && state.dims[1] == Dim::Const(2);
+    ensure(fits, "state must be a cache [blocks,2,heads,block,d]", state)
+}
+
 /// Whether the rows of the cache `state` hold heads of `d` elements, with a scale behind them where they
 /// are codes.
 pub(crate) fn holds_heads(state: &TensorType, d: &Dim) -> bool {
     let row = &state.dims[state.rank() - 1];
     match state.dtype {
         DType::I8 => {
-            d.as_const().zip(row.as_const()).is_some_and(|(d, row)| row == d + SCALE_BYTES)
+            let elements = row.as_const().and_then(|row| row.checked_sub(SCALE_BYTES));
+            elements.is_some() && elements == d.as_const()
         }
         _ => row == d,
     }
