@@ -285,6 +285,62 @@ fn heads_of_models_match_the_reference() {
     }
 }
 
+/// Weights are rounded before they are summed up: a token that has nearly all of a row's weight gives nearly its value,
+/// however its own weight is rounded, whether or not it is so far above the tokens before that sums are scaled to it.
+#[test]
+fn a_token_with_nearly_all_weight_gives_its_value() {
+    let first = 0;
+    // A whole chunk at the end, and a part of one; whole vectors of elements, and some left over.
+    for (tokens, last, d) in [(256, 250, 64), (160, 150, 64), (256, 250, 40), (160, 150, 16)] {
+        let sizes = Heads { heads: 6, kv_heads: 1, d };
+        for (score, kind) in [4.0, 5.0, 5.25, 5.75, 7.0, 20.0]
+            .into_iter()
+            .flat_map(|score| [DType::F32, DType::BF16].map(|kind| (score, kind)))
+        {
+            let kv = Kv { heads: 1, d, group: 4 / (kind.bits() as usize / 8) };
+            let mut state = vec![0.0; tokens / BLOCK_TOKENS * kv.block_len()];
+            for token in 0..tokens {
+                let (block, slot) = (token / BLOCK_TOKENS, token % BLOCK_TOKENS);
+                let (key, value) = match token {
+                    t if t == first => (0.0, -1.0),
+                    t if t == last => (score, 1.0),
+                    _ => (-60.0, 0.0),
+                };
+                state[kv.key(block, 0, slot, 0)] = key;
+                (0..d).for_each(|j| state[kv.value(block, 0, slot, j)] = value);
+            }
+            let mut q = vec![0.0; sizes.heads * d];
+            q.chunks_mut(d).for_each(|q| q[0] = 1.0);
+            let table: Vec<i32> = (0..(tokens / BLOCK_TOKENS) as i32).collect();
+            let n = sizes.heads * d;
+            let mut scalars = ints([1, 1, table.len(), sizes.heads, 1, d, BLOCK_TOKENS]);
+            scalars.push(Scalar::Float(1.0));
+            scalars.extend(ints([n, n]));
+            let weight = f64::from(score).exp();
+            let want = (weight - 1.0) / (weight + 1.0);
+            for set in InstructionSet::available() {
+                let mut buffers = vec![
+                    encode(DType::F32, &q),
+                    encode(kind, &state),
+                    bytes_of_i32(&table),
+                    bytes_of_i32(&[tokens as i32 - 1]),
+                    unwritten(DType::F32, n),
+                ];
+                run(set, 1, &format!("attention_{kind}_f32"), &mut buffers, &scalars);
+                for got in decode(DType::F32, &buffers[4]) {
+                    let error = (f64::from(got) - want).abs();
+                    // Of the little weight of the other token.
+                    let bound = 2f64.powi(-7) / weight + 2f64.powi(-20);
+                    assert!(
+                        error < bound,
+                        "{set}, {kind}, {tokens} tokens, {d}, {score}: {got}, not {want}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// A value whose scale is no number makes no number of the rows that see it, and of no other.
 #[test]
 fn codes_that_are_no_numbers_are_not_lost() {

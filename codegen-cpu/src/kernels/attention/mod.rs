@@ -10,10 +10,9 @@
 //! keys lie one after the other, and so do their values, and memory is read faster in long runs.
 //!
 //! Where keys and values are bf16 and the machine multiplies pairs of them, queries and the weights
-//! of the softmax are rounded to bf16 too (sums stay `f32`). Values are then taken two tokens at a
-//! time, always an even one and the next, so that cuts between rows do not show. What is left of a
-//! head after two vectors at a time meets weights that are not rounded. With AMX tiles, for heads of whole steps of 32
-//! elements, all weights are rounded and values are taken the tokens of a block at a time.
+//! of the softmax are rounded to bf16 too (sums stay `f32`), before they are summed up: what one token has alone is its
+//! value. Values are then taken two tokens at a time, always an even one and the next, so that cuts between rows do not
+//! show; with AMX tiles, for heads of whole steps of 32 elements, the tokens of a block at a time.
 //!
 //! Where keys and values are codes of 8 bits, queries and weights become whole numbers of 15 bits, by a scale
 //! for each query and for each chunk of its weights, and their products with codes are summed exactly.

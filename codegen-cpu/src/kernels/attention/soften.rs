@@ -2,10 +2,20 @@
 
 use super::ahead::{Pace, Taken};
 use super::tile::{CHUNK_TOKENS, KvElement, pairs};
-use crate::kernels::exp::{exp, exp2_short};
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::exp::{EXP2_UNIT, exp, exp2_short};
+use crate::kernels::simd::{LANES, Simd, Vectorised};
 use half::bf16;
-use std::{f32::consts::LOG2_E, ops::Range};
+use std::{f32::consts::LOG2_E, marker::PhantomData, ops::Range};
+
+/// The power of two that a score is the natural logarithm of, as [`exp2_short`] takes it.
+const POWER: f32 = LOG2_E * EXP2_UNIT;
+
+/// A pair of bf16.
+const ONES: u32 = 0x3f80_3f80;
+
+/// How far a score may be above what is subtracted from all. Weights are floating-point numbers, as accurate at
+/// `e^5.5 = 245` as at 1 (the threshold of FlashAttention-4, arXiv 2603.05451).
+const MARGIN: f32 = 5.5;
 
 /// The softmax of some queries. Every query has the bits that it has alone.
 #[derive(Clone, Copy)]
@@ -14,15 +24,15 @@ pub(super) struct Softmax<'a> {
     pub(super) scores: *mut f32,
     /// The weights as bf16 where [`pairs`] are multiplied; for others it is not written.
     pub(super) rounded: *mut bf16,
-    /// Whether weights are also wanted as they are, in place of the scores.
+    /// Whether weights are wanted as `f32`, in place of the scores: everywhere but where [`pairs`] alone are multiplied.
     pub(super) floats: bool,
     /// What scores are still to be multiplied with where [`pairs`] are, else 1.
     pub(super) scale: f32,
     /// A vector for each query, whose largest lane is its largest score of the chunk.
     pub(super) largest: *mut f32,
-    /// The largest scaled score so far, which is subtracted from all.
+    /// What is subtracted from all scaled scores: one of them, or nearly the largest so far.
     pub(super) maxima: *mut f32,
-    /// A vector for each query, whose lanes add up to all of its weights so far.
+    /// A vector for each query, whose lanes add up to all of its weights so far, as they are multiplied with values.
     pub(super) totals: *mut f32,
     /// Weighted values so far, `stride` for each query, whole vectors.
     pub(super) sums: *mut f32,
@@ -62,11 +72,14 @@ impl Softmax<'_> {
                         self.hide::<S>(first..first + group, tokens, part);
                     }
                 }
-                for query in begin..end {
-                    self.raise::<S, T>(query);
-                }
-                for query in begin..end {
-                    self.weights::<S, T>(query, part);
+                let queries = begin..end;
+                match (self.floats, self.pace.ahead.is_some()) {
+                    (false, false) => {
+                        S::enter(Weights::<T, false, false>::new(self, queries, part))
+                    }
+                    (false, true) => S::enter(Weights::<T, false, true>::new(self, queries, part)),
+                    (true, false) => S::enter(Weights::<T, true, false>::new(self, queries, part)),
+                    (true, true) => S::enter(Weights::<T, true, true>::new(self, queries, part)),
                 }
             }
         }
@@ -104,8 +117,8 @@ impl Softmax<'_> {
         }
     }
 
-    /// Where a score of `query` is above all before, scales sums and totals to it. Most chunks have none and
-    /// only compare.
+    /// Where a score of `query` is further than [`MARGIN`] above what is subtracted, subtracts the largest of the chunk
+    /// from now on and scales sums and totals to it. Few chunks but the first have one.
     ///
     /// # Safety
     /// As for [`Softmax::chunk`].
@@ -116,13 +129,17 @@ impl Softmax<'_> {
             let largest = S::load(self.largest.add(query * LANES));
             let largest = S::mul(largest, S::splat(self.scale));
             let before = *self.maxima.add(query);
-            if !S::any_above(largest, before) {
+            if !S::any_above(largest, before + MARGIN) {
                 return;
             }
             let now = S::largest(largest);
             *self.maxima.add(query) = now;
+            if before == f32::NEG_INFINITY {
+                // Nothing was summed up.
+                return;
+            }
             let factor = match const { short::<S, T>() } {
-                true => exp2_short::<S>(S::splat((before - now) * LOG2_E)),
+                true => exp2_short::<S, 1>([S::splat((before - now) * POWER)])[0],
                 false => exp::<S>(S::splat(before - now)),
             };
             let totals = self.totals.add(query * LANES);
@@ -139,57 +156,130 @@ impl Softmax<'_> {
     /// # Safety
     /// As for [`Softmax::chunk`].
     #[inline(always)]
-    unsafe fn weights<S: Simd, T: KvElement>(self, query: usize, part: (usize, usize)) {
-        let (pairs, short) = const { (pairs::<S, T>(), short::<S, T>()) };
+    unsafe fn weights<S: Simd, T: KvElement, const FLOATS: bool, const PACED: bool>(
+        self,
+        query: usize,
+        part: (usize, usize),
+    ) {
         // SAFETY: as the caller's.
         unsafe {
             let most = *self.maxima.add(query);
-            let less = S::splat(if short { -most * LOG2_E } else { most });
+            let less = S::splat(if const { short::<S, T>() } { -most * POWER } else { most });
             let totals = self.totals.add(query * LANES);
-            let scores = self.scores.add(query * CHUNK_TOKENS);
-            let rounded = self.rounded.add(query * CHUNK_TOKENS);
-            let (mut total, mut at) = (S::load(totals), part.0);
-            let mut ahead = Taken::new(self.pace.ahead);
-            while at + 2 * LANES <= part.1 {
-                ahead.ask::<S>(2 * self.pace.lines);
-                let first = self.weight::<S, T>(scores.add(at), less);
-                let second = self.weight::<S, T>(scores.add(at + LANES), less);
-                if pairs {
-                    S::store_bf16_normals(rounded.add(at), [first, second]);
+            let (mut total, (mut at, end)) = (S::load(totals), part);
+            let mut ahead = Taken::new(if PACED { self.pace.ahead } else { None });
+            let mut ask = |vectors: usize| {
+                if PACED {
+                    ahead.ask::<S>(vectors * self.pace.lines);
                 }
-                total = S::add(S::add(total, first), second);
-                at += 2 * LANES;
+            };
+            let at_once = |vectors: usize| vectors * LANES;
+            while at + at_once(4) <= end {
+                ask(4);
+                total = self.vectors::<S, T, FLOATS, 4>(query, at, less, total);
+                at += at_once(4);
             }
-            if at < part.1 {
-                let last = self.weight::<S, T>(scores.add(at), less);
-                if pairs {
-                    S::store_bf16_normal(rounded.add(at), last);
-                }
-                total = S::add(total, last);
+            if at + at_once(2) <= end {
+                ask(2);
+                total = self.vectors::<S, T, FLOATS, 2>(query, at, less, total);
+                at += at_once(2);
+            }
+            if at < end {
+                ask(1);
+                total = self.vectors::<S, T, FLOATS, 1>(query, at, less, total);
             }
             S::store(totals, total);
             ahead.put_back();
         }
     }
 
-    /// The weights of a vector of scores, from which `less` is taken (already negated, times `log2(e)`, where weights
-    /// are [`short`]).
+    /// The weights of the `N` vectors of scores of `query` from `at` on, one or an even number, from which `less` is
+    /// taken (already negated, times [`POWER`], where weights are [`short`]); returns `total` with them.
     ///
     /// # Safety
     /// As for [`Softmax::chunk`].
     #[inline(always)]
-    unsafe fn weight<S: Simd, T: KvElement>(self, scores: *mut f32, less: S::V) -> S::V {
+    unsafe fn vectors<S: Simd, T: KvElement, const FLOATS: bool, const N: usize>(
+        self,
+        query: usize,
+        at: usize,
+        less: S::V,
+        mut total: S::V,
+    ) -> S::V {
+        let short = const { short::<S, T>() };
         // SAFETY: as the caller's.
         unsafe {
-            let score = S::load(scores);
-            let weight = match const { short::<S, T>() } {
-                true => exp2_short::<S>(S::mul_add(score, S::splat(self.scale * LOG2_E), less)),
-                false => exp::<S>(S::sub(score, less)),
-            };
-            if self.floats {
-                S::store(scores, weight);
+            let scores = self.scores.add(query * CHUNK_TOKENS + at);
+            let rounded = self.rounded.add(query * CHUNK_TOKENS + at);
+            let mut weights = [less; N];
+            for (i, weight) in weights.iter_mut().enumerate() {
+                let score = S::load(scores.add(i * LANES));
+                *weight = match short {
+                    true => S::mul_add(score, S::splat(self.scale * POWER), less),
+                    false => exp::<S>(S::sub(score, less)),
+                };
             }
-            weight
+            if short {
+                weights = exp2_short::<S, N>(weights);
+            }
+            if const { !pairs::<S, T>() } {
+                for (i, weight) in weights.into_iter().enumerate() {
+                    S::store(scores.add(i * LANES), weight);
+                    total = S::add(total, weight);
+                }
+                return total;
+            }
+            let (twos, one) = weights.as_chunks();
+            for (i, &two) in twos.iter().enumerate() {
+                let to = rounded.add(2 * i * LANES);
+                S::store_bf16_normals(to, two);
+                total = S::pair_dot(total, to.cast(), ONES);
+            }
+            for &weight in one {
+                S::store_bf16_normal(rounded, weight);
+                total = S::add(total, S::load_bf16(rounded));
+            }
+            if FLOATS {
+                for i in 0..N {
+                    S::store(scores.add(i * LANES), S::load_bf16(rounded.add(i * LANES)));
+                }
+            }
+            total
+        }
+    }
+}
+
+/// The weights of some queries, which see something of the same vectors: a function of its own, so that what is the same for
+/// all vectors stays in registers, for weights that are wanted as they are and for memory that is asked for meanwhile, or not.
+struct Weights<'a, T, const FLOATS: bool, const PACED: bool> {
+    of: Softmax<'a>,
+    queries: Range<usize>,
+    part: (usize, usize),
+    kv: PhantomData<T>,
+}
+
+impl<'a, T, const FLOATS: bool, const PACED: bool> Weights<'a, T, FLOATS, PACED> {
+    #[inline(always)]
+    fn new(of: Softmax<'a>, queries: Range<usize>, part: (usize, usize)) -> Self {
+        Self { of, queries, part, kv: PhantomData }
+    }
+}
+
+impl<T: KvElement, const FLOATS: bool, const PACED: bool> Vectorised
+    for Weights<'_, T, FLOATS, PACED>
+{
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: as for `Softmax::chunk`.
+        unsafe {
+            for query in self.queries.clone() {
+                self.of.raise::<S, T>(query);
+            }
+            for query in self.queries {
+                self.of.weights::<S, T, FLOATS, PACED>(query, self.part);
+            }
         }
     }
 }

@@ -166,6 +166,7 @@ macro_rules! avx512 {
             fn from_bits(v: __m512i) -> __m512 { _mm512_castsi512_ps(v) }
             fn to_bits(v: __m512) -> __m512i { _mm512_castps_si512(v) }
             fn to_float(v: __m512i) -> __m512 { _mm512_cvtepi32_ps(v) }
+            fn to_whole(v: __m512) -> __m512i { _mm512_cvtps_epi32(v) }
             fn byte_dot(acc: __m512i, w: __m512i, x: __m512i) -> __m512i {
                 _mm512_dpbusd_epi32(acc, w, x)
             }

@@ -227,6 +227,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn to_bits(v: Self::V) -> Self::I;
     /// Signed integers as `f32`, rounded to nearest even.
     unsafe fn to_float(v: Self::I) -> Self::V;
+    /// A whole number less than 1 away, as a signed integer, for numbers from `-2^31` to below `2^31`: the nearest one or the
+    /// next towards zero, whichever the machine finds sooner.
+    unsafe fn to_whole(v: Self::V) -> Self::I;
     /// `acc` plus, for each lane, the four products of an unsigned byte of `w` and a signed byte of
     /// `x`, in 32 bits.
     #[inline(always)]

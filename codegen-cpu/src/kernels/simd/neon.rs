@@ -325,6 +325,9 @@ impl<const DOTS: u8> Simd for Neon<DOTS> {
         fn to_float(v: Bits) -> Quad {
             Quad(quad!(i => vcvtq_f32_s32(vreinterpretq_s32_u32(v.0[i]))))
         }
+        fn to_whole(v: Quad) -> Bits {
+            Bits(quad!(i => vreinterpretq_u32_s32(vcvtnq_s32_f32(v.0[i]))))
+        }
         fn byte_dot(acc: Bits, w: Bits, x: Bits) -> Bits {
             Bits(quad!(i => match DOTS {
                 NO_DOTS => Part::byte_dot(acc.0[i], w.0[i], x.0[i]),

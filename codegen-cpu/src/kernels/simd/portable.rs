@@ -252,6 +252,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn to_whole(v: Self::V) -> Self::I {
+        v.map(|x| x as i32 as u32)
+    }
+
+    #[inline(always)]
     unsafe fn look_up(table: &[f32; LANES], v: Self::I) -> Self::V {
         each(|i| table[v[i] as usize % LANES])
     }

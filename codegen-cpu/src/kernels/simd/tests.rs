@@ -63,6 +63,13 @@ impl Vectorised for Agrees {
                     same(got, want, "fp8");
                 }
                 assert_eq!(S::lanes(S::to_float(w)), Portable::to_float(pw));
+                for by in [1.0, 2f32.powi(-12), 2f32.powi(-30)] {
+                    let x = Portable::to_float(pw).map(|x| x * by * (1.0 - f32::EPSILON));
+                    let whole = bits::<S>(S::to_whole(S::load(x.as_ptr())));
+                    for (x, whole) in x.into_iter().zip(whole.map(|w| f64::from(w as i32))) {
+                        assert!((f64::from(x) - whole).abs() < 1.0, "{x}: {whole}");
+                    }
+                }
                 assert_eq!(S::lanes(S::look_up(&floats, w)), Portable::look_up(&floats, pw));
                 // Up to 2^17 by eighths.
                 let eighth = S::mul(S::to_float(S::sar::<11>(w)), S::splat(0.125));
