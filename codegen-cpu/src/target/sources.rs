@@ -26,6 +26,7 @@ sources! {
     "src/kernels/attention/soften.rs",
     "src/kernels/attention/tile.rs",
     "src/kernels/attention/turns.rs",
+    "src/kernels/attention/whole.rs",
     "src/kernels/barrier.rs",
     "src/kernels/bind.rs",
     "src/kernels/concat.rs",

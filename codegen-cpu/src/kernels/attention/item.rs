@@ -6,6 +6,7 @@ use super::seen::{Cut, Seen, Tile, blocks_seen};
 use super::soften::Softmax;
 use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, pairs};
 use super::turns::Turns;
+use super::whole::{Unpaced, WholeWeights};
 use super::{Attention, MOST_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::{amx, tile};
@@ -54,7 +55,7 @@ pub(super) struct Room {
     pub(super) scores: *mut f32,
     pub(super) rounded: *mut bf16,
     pub(super) largest: *mut f32,
-    factors: *mut Factors,
+    pub(super) factors: *mut Factors,
     /// Sums of products of codes, `stride` apart.
     whole: *mut u32,
     /// Values of the blocks of a chunk that some rows do not see, for AMX tiles.
@@ -499,7 +500,18 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 softmax.chunk::<S, T>(group, parts, all);
             }
             if T::CODES {
-                self.whole_weights::<S>(chunk, heads, seen, pace, room);
+                let weights = WholeWeights {
+                    values: values.map(|block| block.wrapping_add(self.kv.scales()).cast()),
+                    step: self.kv.tile_len() / size_of::<f32>(),
+                    heads,
+                    seen,
+                    pace,
+                    room,
+                };
+                match pace.ahead {
+                    None => S::enter(Unpaced(weights)),
+                    Some(_) => S::enter(weights),
+                }
             }
 
             #[cfg(target_arch = "x86_64")]
@@ -549,60 +561,6 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     accumulate(first, count, shared);
                     for (r, &(_, to)) in parts.iter().enumerate() {
                         accumulate(first + r * of_row, of_row, (shared.1, to));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Makes whole numbers of the weights of a chunk of codes, of whose tokens each row sees its part, and takes the
-    /// scales of its values into them.
-    ///
-    /// # Safety
-    /// As for [`Attention::meet`].
-    #[inline(always)]
-    unsafe fn whole_weights<S: Simd>(
-        &self,
-        chunk: &Chunk<T>,
-        heads: usize,
-        seen: Seen<'_>,
-        pace: Pace<'_>,
-        room: Room,
-    ) {
-        let group = seen.cut.group;
-        let queries = seen.parts.len() * group;
-        // SAFETY: as the caller's.
-        unsafe {
-            for k in 0..heads {
-                let offset = k * self.kv.tile_len() + self.kv.scales();
-                let scales: [*const f32; CHUNK_BLOCKS] =
-                    chunk.values.map(|block| block.wrapping_add(offset).cast());
-                for Tile { first, count, parts } in seen.tiles() {
-                    let seen = blocks_seen(parts.iter().copied());
-                    let (scales, of_row) = (&scales[seen.clone()], group.min(count));
-                    for (r, &part) in parts.iter().enumerate() {
-                        let first = k * queries + first + r * of_row;
-                        for i in first..first + of_row {
-                            let weights = room.scores.add(i * CHUNK_TOKENS);
-                            let most = room.largest.add(i * LANES);
-                            numbers::scale::<S>(weights, scales, seen.start, part, most, pace);
-                        }
-                    }
-                }
-            }
-            for i in 0..heads * queries {
-                *room.factors.add(i) = numbers::weight_factors::<S>(room.largest.add(i * LANES));
-            }
-            for k in 0..heads {
-                for Tile { first, count, parts } in seen.tiles() {
-                    let seen = blocks_seen(parts.iter().copied());
-                    let first = k * queries + first;
-                    for i in first..first + count {
-                        let (weights, by) =
-                            (room.scores.add(i * CHUNK_TOKENS), *room.largest.add(i * LANES));
-                        let to = room.rounded.add(i * CHUNK_TOKENS).cast();
-                        let offset = numbers::weights::<S>(weights, seen.clone(), by, to, pace);
-                        (*room.factors.add(i)).offset = offset;
                     }
                 }
             }

@@ -28,6 +28,7 @@ mod sinks;
 mod soften;
 mod tile;
 mod turns;
+mod whole;
 
 pub(crate) use sinks::SinkAttention;
 

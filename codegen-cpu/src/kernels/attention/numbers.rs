@@ -38,10 +38,8 @@ impl Factors {
     /// As [`Simd`].
     #[inline(always)]
     unsafe fn new<S: Simd>(scale: f32, total: S::I) -> Self {
-        let mut lanes = [0u32; LANES];
-        // SAFETY: the array has 16 elements.
-        unsafe { S::store_bits(lanes.as_mut_ptr(), total) };
-        let total = lanes.iter().fold(0i32, |sum, &lane| sum.wrapping_add(lane as i32));
+        // SAFETY: as the caller's.
+        let total = unsafe { S::sum_bits(total) } as i32;
         Self { scale, offset: total.wrapping_mul(-BIAS) }
     }
 }
@@ -97,14 +95,15 @@ pub(super) unsafe fn scale<S: Simd>(
     unsafe {
         let (mut largest, mut strange) = (S::splat(0.0), S::splat_bits(0));
         let mut ahead = Taken::new(pace.ahead);
+        let all = (first * BLOCK_TOKENS, (first + value_scales.len()) * BLOCK_TOKENS);
         for (b, &scales) in value_scales.iter().enumerate() {
             ahead.ask::<S>(pace.lines);
             let begin = (first + b) * BLOCK_TOKENS;
             let at = weights.add(begin);
             let mut weight = S::mul(S::load(at), S::load(scales));
-            let inside = |token: usize| token.saturating_sub(begin).min(BLOCK_TOKENS);
-            let seen = inside(tokens.0)..inside(tokens.1);
-            if seen != (0..BLOCK_TOKENS) {
+            if tokens != all {
+                let inside = |token: usize| token.saturating_sub(begin).min(BLOCK_TOKENS);
+                let seen = inside(tokens.0)..inside(tokens.1);
                 let seen = ones::<S>(seen.start..seen.end.max(seen.start));
                 weight = S::from_bits(S::and_bits(S::to_bits(weight), seen));
             }

@@ -14,7 +14,7 @@ const POWER: f32 = LOG2_E * EXP2_UNIT;
 const ONES: u32 = 0x3f80_3f80;
 
 /// How far a score may be above what is subtracted from all. Weights are floating-point numbers, as accurate at
-/// `e^5.5 = 245` as at 1 (the threshold of FlashAttention-4, arXiv 2603.05451).
+/// `e^5.5 = 245` as at 1 (FlashAttention-4 leaves out such scaling, too).
 const MARGIN: f32 = 5.5;
 
 /// The softmax of some queries. Every query has the bits that it has alone.

@@ -137,6 +137,7 @@ macro_rules! avx512 {
                 let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
                 _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
             }
+            fn sum_bits(v: __m512i) -> u32 { _mm512_reduce_add_epi32(v) as u32 }
             fn any_above(v: __m512, limit: f32) -> bool {
                 _mm512_cmp_ps_mask::<_CMP_GT_OQ>(v, _mm512_set1_ps(limit)) != 0
             }

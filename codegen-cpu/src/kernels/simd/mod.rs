@@ -346,6 +346,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         a[0]
     }
 
+    /// Sum of the lanes, which wraps.
+    #[inline(always)]
+    unsafe fn sum_bits(v: Self::I) -> u32 {
+        let mut lanes = [0u32; LANES];
+        // SAFETY: the array has 16 elements; the instructions are the caller's promise.
+        unsafe { Self::store_bits(lanes.as_mut_ptr(), v) };
+        lanes.into_iter().fold(0, u32::wrapping_add)
+    }
+
     /// Whether a lane is above `limit`; one that is NaN is not.
     #[inline(always)]
     unsafe fn any_above(v: Self::V, limit: f32) -> bool {

@@ -62,6 +62,7 @@ impl Vectorised for Agrees {
                 for (got, want) in S::fp8_pairs(w).into_iter().zip(Portable::fp8_pairs(pw)) {
                     same(got, want, "fp8");
                 }
+                assert_eq!(S::sum_bits(w), pw.into_iter().fold(0, u32::wrapping_add));
                 assert_eq!(S::lanes(S::to_float(w)), Portable::to_float(pw));
                 for by in [1.0, 2f32.powi(-12), 2f32.powi(-30)] {
                     let x = Portable::to_float(pw).map(|x| x * by * (1.0 - f32::EPSILON));

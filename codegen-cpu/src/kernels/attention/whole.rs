@@ -1,0 +1,82 @@
+//! Weights of a chunk of codes become whole numbers.
+
+use super::ahead::Pace;
+use super::item::Room;
+use super::numbers;
+use super::seen::{Seen, Tile, blocks_seen};
+use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS};
+use crate::kernels::simd::{LANES, Simd, Vectorised};
+
+/// Makes whole numbers of the weights of a chunk of codes and takes the scales of its values into them.
+pub(super) struct WholeWeights<'a> {
+    /// The scales of the first head's values in each block.
+    pub(super) values: [*const f32; CHUNK_BLOCKS],
+    /// How far behind them those of the next head are.
+    pub(super) step: usize,
+    pub(super) heads: usize,
+    /// What each row sees.
+    pub(super) seen: Seen<'a>,
+    pub(super) pace: Pace<'a>,
+    /// That of the item.
+    pub(super) room: Room,
+}
+
+/// The same where no memory is asked for meanwhile, which the compiler then knows.
+pub(super) struct Unpaced<'a>(pub(super) WholeWeights<'a>);
+
+impl Vectorised for Unpaced<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: as for [`WholeWeights`].
+        unsafe { WholeWeights { pace: Pace { ahead: None, ..self.0.pace }, ..self.0 }.run::<S>() }
+    }
+}
+
+impl Vectorised for WholeWeights<'_> {
+    type Output = ();
+
+    /// # Safety
+    /// The pointers are valid for what rows see.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { values, step, heads, seen, pace, room } = self;
+        let group = seen.cut.group;
+        let queries = seen.parts.len() * group;
+        // SAFETY: as the caller's.
+        unsafe {
+            for k in 0..heads {
+                let scales = values.map(|block| block.wrapping_add(k * step));
+                for Tile { first, count, parts } in seen.tiles() {
+                    let seen = blocks_seen(parts.iter().copied());
+                    let (scales, of_row) = (&scales[seen.clone()], group.min(count));
+                    for (r, &part) in parts.iter().enumerate() {
+                        let first = k * queries + first + r * of_row;
+                        for i in first..first + of_row {
+                            let weights = room.scores.add(i * CHUNK_TOKENS);
+                            let most = room.largest.add(i * LANES);
+                            numbers::scale::<S>(weights, scales, seen.start, part, most, pace);
+                        }
+                    }
+                }
+            }
+            for i in 0..heads * queries {
+                *room.factors.add(i) = numbers::weight_factors::<S>(room.largest.add(i * LANES));
+            }
+            for k in 0..heads {
+                for Tile { first, count, parts } in seen.tiles() {
+                    let seen = blocks_seen(parts.iter().copied());
+                    let first = k * queries + first;
+                    for i in first..first + count {
+                        let (weights, by) =
+                            (room.scores.add(i * CHUNK_TOKENS), *room.largest.add(i * LANES));
+                        let to = room.rounded.add(i * CHUNK_TOKENS).cast();
+                        let offset = numbers::weights::<S>(weights, seen.clone(), by, to, pace);
+                        (*room.factors.add(i)).offset = offset;
+                    }
+                }
+            }
+        }
+    }
+}
