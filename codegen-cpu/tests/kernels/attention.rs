@@ -341,6 +341,36 @@ fn a_token_with_nearly_all_weight_gives_its_value() {
     }
 }
 
+/// A sink whose logit is below all scores is none: the row has the bits that it has in plain attention.
+#[test]
+fn a_sink_without_weight_is_none() {
+    let kv = Kv { heads: 1, d: 64, group: 2 };
+    let state = rounded(DType::BF16, &noise(1, 2 * kv.block_len()));
+    let n = 6 * kv.d;
+    for set in InstructionSet::available() {
+        let attend = |sink: bool| {
+            let mut buffers = vec![
+                encode(DType::F32, &noise(2, n)),
+                encode(DType::BF16, &state),
+                bytes_of_i32(&[0, 1]),
+                bytes_of_i32(&[20]),
+                unwritten(DType::F32, n),
+            ];
+            let mut scalars = ints([1, 1, 2, 6, 1, kv.d, BLOCK_TOKENS]);
+            scalars.push(Scalar::Float(1.0));
+            scalars.extend(ints([n, n]));
+            if sink {
+                buffers.insert(4, encode(DType::F32, &[f32::NEG_INFINITY; 6]));
+                scalars.extend(ints([0]));
+            }
+            let name = if sink { "sink_attention_bf16_f32" } else { "attention_bf16_f32" };
+            run(set, 1, name, &mut buffers, &scalars);
+            buffers.pop()
+        };
+        assert_eq!(attend(true), attend(false), "{set}");
+    }
+}
+
 /// A value whose scale is no number makes no number of the rows that see it, and of no other.
 #[test]
 fn codes_that_are_no_numbers_are_not_lost() {

@@ -1,6 +1,7 @@
 //! What some models add to attention: a logit of each head that has no value, and a window.
 
 use super::Attention;
+use super::soften::{MARGIN, MARGIN_WEIGHT};
 use super::tile::KvElement;
 use crate::kernels::bind::{Binder, Kernel, Rows};
 use crate::kernels::element::Element;
@@ -32,7 +33,7 @@ impl Sinks {
         if self.window == 0 { 0 } else { context.saturating_sub(self.window) }
     }
 
-    /// Maximum and total that the running softmax of `head` begins with.
+    /// Maximum and total that the running softmax of `head` begins with: a score above the sink's is the largest.
     ///
     /// # Safety
     /// `head` is one of those bound.
@@ -40,7 +41,7 @@ impl Sinks {
     pub(super) unsafe fn softmax(&self, head: usize) -> (f32, f32) {
         match self.logits {
             // SAFETY: as the caller's.
-            Some(logits) => unsafe { (*logits.row(0).add(head), 1.0) },
+            Some(logits) => unsafe { (*logits.row(0).add(head) - MARGIN, MARGIN_WEIGHT) },
             None => (f32::NEG_INFINITY, 0.0),
         }
     }

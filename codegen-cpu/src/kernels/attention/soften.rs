@@ -15,7 +15,9 @@ const ONES: u32 = 0x3f80_3f80;
 
 /// How far a score may be above what is subtracted from all. Weights are floating-point numbers, as accurate at
 /// `e^5.5 = 245` as at 1 (FlashAttention-4 leaves out such scaling, too).
-const MARGIN: f32 = 5.5;
+pub(super) const MARGIN: f32 = 5.5;
+/// `e` to its power.
+pub(super) const MARGIN_WEIGHT: f32 = 244.691_93;
 
 /// The softmax of some queries. Every query has the bits that it has alone.
 #[derive(Clone, Copy)]
@@ -135,7 +137,8 @@ impl Softmax<'_> {
             let now = S::largest(largest);
             *self.maxima.add(query) = now;
             if before == f32::NEG_INFINITY {
-                // Nothing was summed up.
+                // Nothing was summed up but a sink that has no weight.
+                S::store(self.totals.add(query * LANES), S::splat(0.0));
                 return;
             }
             let factor = match const { short::<S, T>() } {
