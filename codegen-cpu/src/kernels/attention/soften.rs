@@ -252,8 +252,9 @@ impl Softmax<'_> {
     }
 }
 
-/// The weights of some queries, which see something of the same vectors: a function of its own, so that what is the same for
-/// all vectors stays in registers, for weights that are wanted as they are and for memory that is asked for meanwhile, or not.
+/// The weights of some queries, which see something of the same vectors: a function of its own, so that what is the
+/// same for all vectors stays in registers; for weights that are wanted as `f32`, and for memory that is asked for
+/// meanwhile, or not.
 struct Weights<'a, T, const FLOATS: bool, const PACED: bool> {
     of: Softmax<'a>,
     queries: Range<usize>,
