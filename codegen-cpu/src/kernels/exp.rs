@@ -155,8 +155,12 @@ mod tests {
             // SAFETY: called where the machine has `S`.
             let of = |x: [f32; LANES]| unsafe {
                 let x = S::mul(S::load(x.as_ptr()), S::splat(EXP2_UNIT));
-                let [power] = exp2_short::<S, 1>([x]);
-                S::lanes(power)
+                let [power] = exp2_short::<S, 1>([x]).map(|v| S::lanes(v));
+                // Several vectors have the bits of each.
+                let zero = S::splat(0.0);
+                let some = exp2_short::<S, 4>([zero, x, zero, x]).map(|v| S::lanes(v));
+                assert_eq!(some, [[1.0; LANES], power, [1.0; LANES], power]);
+                power
             };
             for i in -125 * 64..127 * 64 {
                 let x: [f32; LANES] = std::array::from_fn(|j| (i * 16 + j as i32) as f32 / 1024.0);

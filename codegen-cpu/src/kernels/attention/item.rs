@@ -6,7 +6,7 @@ use super::seen::{Cut, Seen, Tile, blocks_seen};
 use super::soften::Softmax;
 use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values, pairs};
 use super::turns::Turns;
-use super::whole::{Unpaced, WholeWeights};
+use super::whole::WholeWeights;
 use super::{Attention, MOST_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::{amx, tile};
@@ -500,17 +500,15 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 softmax.chunk::<S, T>(group, parts, all);
             }
             if T::CODES {
-                let weights = WholeWeights {
-                    values: values.map(|block| block.wrapping_add(self.kv.scales()).cast()),
-                    step: self.kv.tile_len() / size_of::<f32>(),
-                    heads,
-                    seen,
-                    pace,
-                    room,
-                };
+                let scales = values.map(|block| block.wrapping_add(self.kv.scales()).cast());
+                let step = self.kv.tile_len() / size_of::<f32>();
                 match pace.ahead {
-                    None => S::enter(Unpaced(weights)),
-                    Some(_) => S::enter(weights),
+                    None => {
+                        S::enter(WholeWeights::<false> { scales, step, heads, seen, pace, room })
+                    }
+                    Some(_) => {
+                        S::enter(WholeWeights::<true> { scales, step, heads, seen, pace, room })
+                    }
                 }
             }
 

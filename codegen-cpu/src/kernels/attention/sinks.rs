@@ -33,7 +33,8 @@ impl Sinks {
         if self.window == 0 { 0 } else { context.saturating_sub(self.window) }
     }
 
-    /// Maximum and total that the running softmax of `head` begins with: a score above the sink's is the largest.
+    /// Maximum and total that the running softmax of `head` begins with: so far below the sink that sums are scaled to
+    /// the first score above it.
     ///
     /// # Safety
     /// `head` is one of those bound.

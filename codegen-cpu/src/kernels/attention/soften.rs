@@ -10,13 +10,13 @@ use std::{f32::consts::LOG2_E, marker::PhantomData, ops::Range};
 /// The power of two that a score is the natural logarithm of, as [`exp2_short`] takes it.
 const POWER: f32 = LOG2_E * EXP2_UNIT;
 
-/// A pair of bf16.
+/// A pair of bf16 ones, whose dot product with weights is their sum.
 const ONES: u32 = 0x3f80_3f80;
 
 /// How far a score may be above what is subtracted from all. Weights are floating-point numbers, as accurate at
 /// `e^5.5 = 245` as at 1 (FlashAttention-4 leaves out such scaling, too).
 pub(super) const MARGIN: f32 = 5.5;
-/// `e` to its power.
+/// `e` to the power of [`MARGIN`].
 pub(super) const MARGIN_WEIGHT: f32 = 244.691_93;
 
 /// The softmax of some queries. Every query has the bits that it has alone.
@@ -32,7 +32,7 @@ pub(super) struct Softmax<'a> {
     pub(super) scale: f32,
     /// A vector for each query, whose largest lane is its largest score of the chunk.
     pub(super) largest: *mut f32,
-    /// What is subtracted from all scaled scores: one of them, or nearly the largest so far.
+    /// What is subtracted from all scaled scores: at most [`MARGIN`] less than the largest so far.
     pub(super) maxima: *mut f32,
     /// A vector for each query, whose lanes add up to all of its weights so far, as they are multiplied with values.
     pub(super) totals: *mut f32,

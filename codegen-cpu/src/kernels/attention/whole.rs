@@ -7,10 +7,11 @@ use super::seen::{Seen, Tile, blocks_seen};
 use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 
-/// Makes whole numbers of the weights of a chunk of codes and takes the scales of its values into them.
-pub(super) struct WholeWeights<'a> {
+/// Makes whole numbers of the weights of a chunk of codes and takes the scales of its values into them; asks for memory
+/// meanwhile where that is `PACED`.
+pub(super) struct WholeWeights<'a, const PACED: bool> {
     /// The scales of the first head's values in each block.
-    pub(super) values: [*const f32; CHUNK_BLOCKS],
+    pub(super) scales: [*const f32; CHUNK_BLOCKS],
     /// How far behind them those of the next head are.
     pub(super) step: usize,
     pub(super) heads: usize,
@@ -21,33 +22,21 @@ pub(super) struct WholeWeights<'a> {
     pub(super) room: Room,
 }
 
-/// The same where no memory is asked for meanwhile, which the compiler then knows.
-pub(super) struct Unpaced<'a>(pub(super) WholeWeights<'a>);
-
-impl Vectorised for Unpaced<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        // SAFETY: as for [`WholeWeights`].
-        unsafe { WholeWeights { pace: Pace { ahead: None, ..self.0.pace }, ..self.0 }.run::<S>() }
-    }
-}
-
-impl Vectorised for WholeWeights<'_> {
+impl<const PACED: bool> Vectorised for WholeWeights<'_, PACED> {
     type Output = ();
 
     /// # Safety
     /// The pointers are valid for what rows see.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self { values, step, heads, seen, pace, room } = self;
+        let Self { scales, step, heads, seen, pace, room } = self;
+        let pace = Pace { ahead: if PACED { pace.ahead } else { None }, ..pace };
         let group = seen.cut.group;
         let queries = seen.parts.len() * group;
         // SAFETY: as the caller's.
         unsafe {
             for k in 0..heads {
-                let scales = values.map(|block| block.wrapping_add(k * step));
+                let scales = scales.map(|block| block.wrapping_add(k * step));
                 for Tile { first, count, parts } in seen.tiles() {
                     let seen = blocks_seen(parts.iter().copied());
                     let (scales, of_row) = (&scales[seen.clone()], group.min(count));
