@@ -52,9 +52,18 @@ impl Compact {
                 (pairs.cast(), pairs.add(PAIRS_BYTES).cast());
             let mut coded = weight.panel(share.start);
             let mut count = block_groups.min(groups);
+            // A launch before asked for what is in front of these, and those of the next block for what follows.
+            let unasked = coded.octets_of((0, count), block);
+            for vector in 0..unasked.octets * VECTORS {
+                let from = unasked.from.wrapping_add(vector * VECTOR_WORDS);
+                ask::<S>(from.wrapping_byte_add(AHEAD_BYTES));
+            }
             let mut escape = coded.unpack_pairs::<S>((0, count), block, 0);
             for panel in share.clone() {
                 let following = weight.after::<S>(panel, &share);
+                // What is asked for when all octets of this panel were.
+                let next =
+                    if panel + 1 < share.end { following.octets } else { worker.upcoming.cast() };
                 for first in (0..groups).step_by(block_groups) {
                     let weights = match coded.plain {
                         true => coded.octets.wrapping_add(first * WIDTH),
@@ -68,6 +77,11 @@ impl Compact {
                     }
                     let next_count = block_groups.min(groups - at);
                     let unpack = upcoming.octets_of((at, next_count), other);
+                    let ends = upcoming.octets_end(groups);
+                    let mut ahead = AHEAD_BYTES;
+                    if at > 0 && unpack.from.wrapping_byte_add(ahead) >= ends {
+                        ahead = ahead.wrapping_add(next.addr().wrapping_sub(ends.addr()));
+                    }
                     for tile in 0..tiles {
                         let (row, rows) = tile_rows(product.rows, tiles, tile);
                         let turns = Turns::new((unpack.octets, count), (tile, tiles));
@@ -85,6 +99,7 @@ impl Compact {
                             sums,
                             fresh: first == 0,
                             unpack,
+                            ahead,
                             turns,
                         };
                         meeting.multiply::<S>(rows);
@@ -119,6 +134,8 @@ pub(super) struct Meeting<P: Product> {
     pub(super) fresh: bool,
     /// Octets to unpack.
     pub(super) unpack: Unpack,
+    /// Bytes from what is unpacked to what is asked for meanwhile.
+    pub(super) ahead: usize,
     /// What of them is unpacked here.
     pub(super) turns: Turns,
 }
@@ -165,7 +182,7 @@ impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let &Meeting { weights, x, stride, groups, sums, fresh, unpack, turns } = self.0;
+        let &Meeting { weights, x, stride, groups, sums, fresh, unpack, ahead, turns } = self.0;
         let Unpack { from, to, lowest, .. } = unpack;
         let Turns { first: mut at, end, each, every } = turns;
         // SAFETY: as for `Meeting::multiply`; a prefetch may name any address.
@@ -192,7 +209,7 @@ impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
                         let from = from.wrapping_add(octet * OCTET_WORDS + vector * VECTOR_WORDS);
                         let to = to.wrapping_add(octet * OCTET_PAIRS * WIDTH + vector * LANES);
                         unpack_vector::<S>(from, to, lowest);
-                        ask::<S>(from);
+                        ask::<S>(from.wrapping_byte_add(ahead));
                         at += 1;
                     }
                 }
@@ -219,14 +236,13 @@ impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
     }
 }
 
-/// Asks for the three words of a vector further on.
+/// Asks for the three words of a vector.
 #[inline(always)]
-unsafe fn ask<S: Simd>(from: *const u32) {
-    let ahead = from.wrapping_byte_add(AHEAD_BYTES);
+unsafe fn ask<S: Simd>(vector: *const u32) {
     // SAFETY: a prefetch may name any address.
     unsafe {
-        S::prefetch_far(ahead.cast());
-        S::prefetch_far(ahead.wrapping_add(LANES).cast());
-        S::prefetch_far(ahead.wrapping_add(2 * LANES).cast());
+        S::prefetch_far(vector.cast());
+        S::prefetch_far(vector.wrapping_add(LANES).cast());
+        S::prefetch_far(vector.wrapping_add(2 * LANES).cast());
     }
 }

@@ -51,6 +51,12 @@ impl Panel {
         Unpack { from, to, octets, lowest: self.lowest }
     }
 
+    /// Where octets of `pairs` pairs end.
+    #[inline(always)]
+    pub(super) fn octets_end(&self, pairs: usize) -> *const u32 {
+        self.octets.wrapping_add(pairs.div_ceil(OCTET_PAIRS) * OCTET_WORDS)
+    }
+
     /// Asks for its first escapes, long before it is unpacked: they lie behind its octets, where nothing else reads ahead.
     #[inline(always)]
     pub(crate) fn ask<S: Simd>(&self) {
