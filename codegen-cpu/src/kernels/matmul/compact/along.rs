@@ -52,9 +52,11 @@ impl Compact {
                 (pairs.cast(), pairs.add(PAIRS_BYTES).cast());
             let mut coded = weight.panel(share.start);
             let mut count = block_groups.min(groups);
-            // A launch before asked for what is in front of these, and those of the next block for what follows.
+            // A launch before asked for what is in front of these, and those of the next block for what follows. Blocks
+            // of many tiles are so long that asking for them at once holds up what is unpacked first.
             let unasked = coded.octets_of((0, count), block);
-            for vector in 0..unasked.octets * VECTORS {
+            let vectors = if tiles > FEW_TILES { 0 } else { unasked.octets * VECTORS };
+            for vector in 0..vectors {
                 let from = unasked.from.wrapping_add(vector * VECTOR_WORDS);
                 ask::<S>(from.wrapping_byte_add(AHEAD_BYTES));
             }
