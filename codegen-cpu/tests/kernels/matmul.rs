@@ -258,8 +258,8 @@ fn amx_sums_are_those_of_its_definition_at_every_edge() {
     if !InstructionSet::available().contains(&set) {
         return;
     }
-    // Panels: one less an output, one more, more than share a group. K: parts of a step, whole
-    // steps, a block and the next ones. Rows: tiles that are full, short, or overlap.
+    // Panels: one less an output, one more, many. K: parts of a step, whole steps, many. Rows: tiles that are full, short, or
+    // an odd number.
     for n in [63, 64, 65, 700] {
         for k in [1, 2, 30, 31, 32, 34, 62, 64, 66, 512, 513, 544, 1100] {
             for (t, threads) in
@@ -288,7 +288,30 @@ fn amx_sums_are_those_of_its_definition_at_every_edge() {
     }
 }
 
-/// Results of 4 MiB or more go past the caches, where rows begin with cache lines.
+/// Inputs that do not all stay in the second-level cache: sums wait for their next block, an odd number of tiles or of
+/// chunks of rows included.
+#[test]
+fn amx_sums_that_wait_are_those_of_a_tile_of_rows() {
+    let set = InstructionSet::Avx512Amx;
+    if !InstructionSet::available().contains(&set) {
+        return;
+    }
+    for (t, n, k, threads) in [(40, 150, 8300, 2), (33, 400, 8301, 1), (530, 70, 1990, 2)] {
+        let (out, w) = (DType::F32, DType::BF16);
+        let plain = Case { t, n, k, w, compact: false, out, x_pad: 3, out_pad: 1, seed: 9 };
+        let compact = Case { compact: true, ..plain.clone() };
+        let (x, w) = (plain.x(), compact.weight(n));
+        for case in [plain, compact] {
+            let packed = case.packed(&w, n);
+            let whole = case.product((set, threads), &x, &packed, None, false);
+            let rows = x.chunks(16 * k);
+            let parts = rows.flat_map(|x| case.product((set, 1), x, &packed, None, false));
+            assert!(whole.into_iter().eq(parts), "T {t} N {n} K {k}, {}", case.stored());
+        }
+    }
+}
+
+/// Results of 4 MiB or more go past the caches, where rows begin with cache lines and there is no AMX.
 #[test]
 fn long_results_are_those_of_a_few_rows_at_a_time() {
     let (long, short) = (DType::F32, DType::BF16);

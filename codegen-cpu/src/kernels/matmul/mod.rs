@@ -12,7 +12,9 @@ mod tile;
 mod tiled;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use amx::{ROW_BYTES, Steps, Tiles, dot_pairs};
+pub(crate) use amx::{ROW_BYTES, Steps, Sums, Tiles, dot_pairs};
+#[cfg(target_arch = "x86_64")]
+use compact::first_octets;
 pub(crate) use compact::{Coded, Compact, CompactPanel, CompactWeight, OCTET_PAIRS};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tiled::{Tiled, TiledCompact};

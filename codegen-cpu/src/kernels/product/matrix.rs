@@ -4,7 +4,7 @@
 use super::fold::{Fold, Place};
 use super::inner::Inner;
 use super::tile::{Stretch, VECTORS, words};
-use crate::kernels::matmul::{Ahead, ROW_BYTES, STEP_GROUPS, Steps, TILE_ROWS, Tiles, WIDTH};
+use crate::kernels::matmul::{Ahead, ROW_BYTES, STEP_GROUPS, Steps, Sums, TILE_ROWS, Tiles, WIDTH};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 use std::mem::MaybeUninit;
 
@@ -53,7 +53,7 @@ impl<P: Inner, F: Fold> Vectorised for Matrix<'_, P, F> {
                         count: whole,
                         x: at_row(rows[0], at),
                         stride: inputs.stride * size_of::<P::X>(),
-                        fresh: false,
+                        x_step: ROW_BYTES,
                         ahead,
                     };
                     if apart {
@@ -65,7 +65,10 @@ impl<P: Inner, F: Fold> Vectorised for Matrix<'_, P, F> {
                         }
                         steps = Steps { count, x: to, stride: COPIED_BYTES, ..steps };
                     }
-                    steps.bytes(&tiles, partial.cast());
+                    let in_tiles = Sums::row(partial.cast());
+                    in_tiles.load();
+                    steps.bytes(&tiles, in_tiles);
+                    in_tiles.store();
                     at += steps.count * STEP_GROUPS;
                     ahead = ahead.after(steps.count);
                 }

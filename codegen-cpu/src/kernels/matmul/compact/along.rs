@@ -3,8 +3,8 @@
 //! Unpacking is shifts, additions and logic, which have other units of the processor than products.
 
 use super::super::{NEAR_WORDS, Product, WIDENED_BYTES, WIDTH, block_words, tile_rows};
-use super::octets::{Unpack, unpack_vector};
-use super::weight::{CompactWeight, patch};
+use super::octets::{Unpack, ask, unpack_vector};
+use super::weight::{AHEAD_BYTES, CompactWeight, patch};
 use super::{Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES, VECTOR_WORDS, VECTORS};
 use crate::kernels::bind::Kernel;
 use crate::kernels::epilogue::{PanelSums, ResultRows};
@@ -16,8 +16,6 @@ use crate::kernels::worker::Worker;
 const BLOCK_PAIRS: usize = NEAR_WORDS / 2;
 /// The most tiles that are few.
 const FEW_TILES: usize = 8;
-/// How far ahead of its unpacking a panel is asked for.
-const AHEAD_BYTES: usize = 16 * OCTET_WORDS * size_of::<u32>();
 
 impl Compact {
     /// Multiplies and stores this thread's panels for two or more tiles of rows.
@@ -79,11 +77,10 @@ impl Compact {
                     }
                     let next_count = block_groups.min(groups - at);
                     let unpack = upcoming.octets_of((at, next_count), other);
-                    let ends = upcoming.octets_end(groups);
-                    let mut ahead = AHEAD_BYTES;
-                    if at > 0 && unpack.from.wrapping_byte_add(ahead) >= ends {
-                        ahead = ahead.wrapping_add(next.addr().wrapping_sub(ends.addr()));
-                    }
+                    let ahead = match at {
+                        0 => AHEAD_BYTES,
+                        _ => upcoming.ahead(unpack.from, groups, next.cast()),
+                    };
                     for tile in 0..tiles {
                         let (row, rows) = tile_rows(product.rows, tiles, tile);
                         let turns = Turns::new((unpack.octets, count), (tile, tiles));
@@ -235,16 +232,5 @@ impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
                 }
             }
         }
-    }
-}
-
-/// Asks for the three words of a vector.
-#[inline(always)]
-unsafe fn ask<S: Simd>(vector: *const u32) {
-    // SAFETY: a prefetch may name any address.
-    unsafe {
-        S::prefetch_far(vector.cast());
-        S::prefetch_far(vector.wrapping_add(LANES).cast());
-        S::prefetch_far(vector.wrapping_add(2 * LANES).cast());
     }
 }

@@ -57,14 +57,7 @@ impl Kernel for Compact {
     }
 
     fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
-        let product = &self.0;
-        let first = share(product.panels, index, count).start.min(product.panels - 1);
-        // SAFETY: the weight was bound, and the panel exists.
-        let panel = unsafe {
-            let weight = product.weight.row(0).cast_const().cast();
-            CompactWeight::matrix(weight, product.panels, product.k).panel(first)
-        };
-        Some(panel.octets.cast())
+        Some(first_octets(&self.0, index, count))
     }
 
     #[inline(always)]
@@ -89,6 +82,17 @@ impl Kernel for Compact {
             product.end.finish::<S>(worker);
         }
     }
+}
+
+/// The compact weights that thread `index` of `count` reads first.
+pub(super) fn first_octets(product: &Matmul<bf16>, index: usize, count: usize) -> *const u8 {
+    let first = share(product.panels, index, count).start.min(product.panels - 1);
+    // SAFETY: the weight was bound, and the panel exists.
+    let panel = unsafe {
+        let weight = product.weight.row(0).cast_const().cast();
+        CompactWeight::matrix(weight, product.panels, product.k).panel(first)
+    };
+    panel.octets.cast()
 }
 
 impl Compact {

@@ -30,6 +30,47 @@ impl Vectorised for Unpack {
     }
 }
 
+/// [`Unpack`], while what is `ahead` bytes further on is asked for.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct UnpackAhead {
+    pub(super) unpack: Unpack,
+    pub(super) ahead: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Vectorised for UnpackAhead {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { unpack: Unpack { from, to, octets, lowest }, ahead } = self;
+        for at in 0..octets * VECTORS {
+            let (octet, vector) = (at / VECTORS, at % VECTORS);
+            let from = from.wrapping_add(at * VECTOR_WORDS);
+            let to = to.wrapping_add(octet * OCTET_PAIRS * WIDTH + vector * LANES);
+            // SAFETY: both are valid for as many octets, by the caller's promise.
+            unsafe {
+                unpack_vector::<S>(from, to, lowest);
+                ask::<S>(from.wrapping_byte_add(ahead));
+            }
+        }
+    }
+}
+
+/// Asks for the three words of a vector.
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+pub(super) unsafe fn ask<S: Simd>(vector: *const u32) {
+    // SAFETY: a prefetch may name any address.
+    unsafe {
+        S::prefetch_far(vector.cast());
+        S::prefetch_far(vector.wrapping_add(LANES).cast());
+        S::prefetch_far(vector.wrapping_add(2 * LANES).cast());
+    }
+}
+
 /// An octet as pairs of bf16, `[4][64]`.
 ///
 /// # Safety

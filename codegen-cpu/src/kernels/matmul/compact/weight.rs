@@ -2,6 +2,8 @@
 
 use super::super::WIDTH;
 use super::octets::Unpack;
+#[cfg(target_arch = "x86_64")]
+use super::octets::UnpackAhead;
 use super::{OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use half::bf16;
@@ -10,6 +12,9 @@ use tensor::Entry;
 
 /// The most lines of escapes that are asked for ahead.
 const ESCAPE_LINES: usize = 4;
+
+/// How far ahead of its unpacking a panel is asked for.
+pub(super) const AHEAD_BYTES: usize = 16 * OCTET_WORDS * size_of::<u32>();
 
 /// A compact weight in memory.
 pub(crate) struct CompactWeight {
@@ -21,7 +26,7 @@ pub(crate) struct CompactWeight {
 /// A panel of a compact weight.
 pub(crate) struct Panel {
     /// Its octets, or its pairs where it is plain.
-    pub(super) octets: *const u32,
+    pub(in super::super) octets: *const u32,
     pub(super) plain: bool,
     /// `output | input << 6` and the bits as `f32`.
     pub(super) escapes: &'static [[u8; 8]],
@@ -51,10 +56,15 @@ impl Panel {
         Unpack { from, to, octets, lowest: self.lowest }
     }
 
-    /// Where octets of `pairs` pairs end.
+    /// Bytes from the octets `from` of a panel of `pairs` pairs to what is asked for while they are unpacked: octets of the
+    /// panel, or where these end what is at `next`.
     #[inline(always)]
-    pub(super) fn octets_end(&self, pairs: usize) -> *const u32 {
-        self.octets.wrapping_add(pairs.div_ceil(OCTET_PAIRS) * OCTET_WORDS)
+    pub(super) fn ahead(&self, from: *const u32, pairs: usize, next: *const u8) -> usize {
+        let end = self.octets.wrapping_add(pairs.div_ceil(OCTET_PAIRS) * OCTET_WORDS);
+        if from.wrapping_byte_add(AHEAD_BYTES) < end {
+            return AHEAD_BYTES;
+        }
+        AHEAD_BYTES.wrapping_add(next.addr().wrapping_sub(end.addr()))
     }
 
     /// Asks for its first escapes, long before it is unpacked: they lie behind its octets, where nothing else reads ahead.
@@ -86,6 +96,31 @@ impl Panel {
         // SAFETY: as the caller's.
         unsafe {
             S::enter(self.octets_of((first, count), to));
+            patch(self.escapes, escape, (first, count), to)
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Panel {
+    /// [`Panel::unpack_pairs`] of a panel of `pairs` pairs, while what follows is asked for: octets of the panel, or where
+    /// these end what is at `next`.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn unpack_ahead<S: Simd>(
+        &self,
+        (first, count): (usize, usize),
+        to: *mut u32,
+        escape: usize,
+        (pairs, next): (usize, *const u8),
+    ) -> usize {
+        let unpack = self.octets_of((first, count), to);
+        let ahead = self.ahead(unpack.from, pairs, next);
+        // SAFETY: as the caller's.
+        unsafe {
+            S::enter(UnpackAhead { unpack, ahead });
             patch(self.escapes, escape, (first, count), to)
         }
     }
@@ -146,7 +181,11 @@ impl CompactWeight {
     /// # Safety
     /// As [`CompactWeight::panel`].
     #[inline(always)]
-    pub(super) unsafe fn after<S: Simd>(&self, panel: usize, share: &Range<usize>) -> Panel {
+    pub(in super::super) unsafe fn after<S: Simd>(
+        &self,
+        panel: usize,
+        share: &Range<usize>,
+    ) -> Panel {
         if panel + 1 >= share.end {
             return Panel::NONE;
         }

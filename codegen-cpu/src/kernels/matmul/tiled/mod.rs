@@ -1,0 +1,141 @@
+//! Products of bf16 with AMX tiles, whatever the number of rows: no other instruction sums in the
+//! same order.
+//!
+//! Up to 16 rows are one tile, which meets all outputs of a panel ([`one`]). Of more rows two tiles meet half a panel, so
+//! that what is loaded is used twice ([`many`]).
+
+mod many;
+mod one;
+
+use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Sums, Tiles};
+use super::tile::{GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
+use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, first_octets};
+use crate::kernels::bind::{Binder, Kernel};
+use crate::kernels::epilogue::{PanelSums, ResultRows};
+use crate::kernels::simd::Simd;
+use crate::kernels::worker::{Scratch, Worker};
+use half::bf16;
+
+/// Inputs of a step.
+const STEP: usize = ROW_BYTES / size_of::<bf16>();
+/// Bytes of a tile of inputs.
+const TILE_BYTES: usize = TILE_ROWS * ROW_BYTES;
+/// Bytes of the sums of a tile of inputs and a panel.
+const SUMS_BYTES: usize = TILE_ROWS * GROUP_BYTES;
+/// Nothing to ask for.
+const NOTHING: Ahead = Ahead { from: std::ptr::null(), lines: 0 };
+
+/// [`Matmul`] with bf16 weights on a machine with AMX.
+pub(crate) struct Tiled {
+    product: Matmul<bf16>,
+    /// Whether weights are compact. Panels are then unpacked to scratch memory first.
+    compact: bool,
+}
+
+impl From<Matmul<bf16>> for Tiled {
+    fn from(product: Matmul<bf16>) -> Self {
+        Self { product, compact: false }
+    }
+}
+
+/// [`Tiled`] with compact weights.
+pub(crate) struct TiledCompact(Tiled);
+
+impl Kernel for TiledCompact {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        let Compact(product) = Compact::bind(b)?;
+        Ok(Self(Tiled { product, compact: true }))
+    }
+
+    fn scratch<S: Simd>(&self) -> Scratch {
+        self.0.scratch::<S>()
+    }
+
+    fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
+        Some(first_octets(&self.0.product, index, count))
+    }
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        // SAFETY: as the caller's.
+        unsafe { self.0.run::<S>(worker) }
+    }
+}
+
+impl Kernel for Tiled {
+    fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
+        Matmul::bind(b).map(Self::from)
+    }
+
+    fn scratch<S: Simd>(&self) -> Scratch {
+        if self.product.rows <= TILE_ROWS { self.scratch_of_one() } else { self.scratch_of_many() }
+    }
+
+    fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
+        self.product.first_weights(index, count)
+    }
+
+    /// The machine must have AMX besides the instructions of `S`.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, worker: &Worker<'_>) {
+        // SAFETY: as the caller's.
+        unsafe {
+            match self.product.rows {
+                0 => {}
+                1..=TILE_ROWS => self.one::<S>(worker),
+                _ => self.many::<S>(worker),
+            }
+            self.product.end.finish::<S>(worker);
+        }
+    }
+}
+
+impl Tiled {
+    /// Steps of a row of inputs, the last one perhaps not whole.
+    fn steps(&self) -> usize {
+        self.product.k.div_ceil(STEP)
+    }
+
+    /// The compact weights.
+    fn packed(&self) -> CompactWeight {
+        // SAFETY: the weight was bound.
+        let weight = unsafe { self.product.weight.row(0) };
+        CompactWeight::matrix(weight.cast_const().cast(), self.product.panels, self.product.k)
+    }
+
+    /// Copies row `row` of the inputs to a tile of each step, the first at `to`, with zeros up to a whole step.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`]; the row exists, and `to` is valid for that row of as many tiles.
+    #[inline(always)]
+    unsafe fn pack<S: Simd>(&self, row: usize, to: *mut u8) {
+        let k = self.product.k;
+        // SAFETY: as the caller's.
+        unsafe {
+            let x: *const bf16 = self.product.x.row(row);
+            for step in 0..k / STEP {
+                let step_bits = S::load_bits(x.add(step * STEP).cast());
+                S::store_bits(to.add(step * TILE_BYTES).cast(), step_bits);
+            }
+            if !k.is_multiple_of(STEP) {
+                let (from, to) = (x.add(k / STEP * STEP), to.add(k / STEP * TILE_BYTES));
+                to.write_bytes(0, ROW_BYTES);
+                to.cast::<bf16>().copy_from_nonoverlapping(from, k % STEP);
+            }
+        }
+    }
+}
+
+/// The weights of a step of which there are but `rest` pairs, at `from`, with zeros up to a whole one.
+///
+/// # Safety
+/// `from` is valid for as many pairs, `to` for a step.
+#[inline(always)]
+unsafe fn part_of_step(from: *const u8, rest: usize, to: *mut u8) -> *const u8 {
+    // SAFETY: as the caller's.
+    unsafe {
+        to.copy_from_nonoverlapping(from, rest * GROUP_BYTES);
+        to.add(rest * GROUP_BYTES).write_bytes(0, STEP_BYTES - rest * GROUP_BYTES);
+    }
+    to
+}
