@@ -26,7 +26,7 @@ pub(crate) struct CompactWeight {
 /// A panel of a compact weight.
 pub(crate) struct Panel {
     /// Its octets, or its pairs where it is plain.
-    pub(in super::super) octets: *const u32,
+    pub(in crate::kernels::matmul) octets: *const u32,
     pub(super) plain: bool,
     /// `output | input << 6` and the bits as `f32`.
     pub(super) escapes: &'static [[u8; 8]],
@@ -181,7 +181,7 @@ impl CompactWeight {
     /// # Safety
     /// As [`CompactWeight::panel`].
     #[inline(always)]
-    pub(in super::super) unsafe fn after<S: Simd>(
+    pub(in crate::kernels::matmul) unsafe fn after<S: Simd>(
         &self,
         panel: usize,
         share: &Range<usize>,
