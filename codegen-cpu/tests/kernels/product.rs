@@ -602,6 +602,21 @@ fn many_rows_go_through_long_weights_block_by_block() {
     }
 }
 
+/// More rows than a tile of AMX has, one group: a single pair of tiles and several, steps that are not whole, sums that wait for
+/// their next block, and rows that go through the panels in two parts.
+#[test]
+fn rows_of_many_tiles_have_exact_sums() {
+    for (t, n, k) in
+        [(17, 70, 200), (40, 70, 1100), (130, 70, 1028), (40, 200, 17000), (530, 70, 1412)]
+    {
+        let (kind, x, w, out) = (Kind::Quant, DType::I8, DType::I4, DType::F32);
+        let case = Case { kind, x, w, out, t, n, k, group: k, each: false, seed: 6 };
+        for (four, threads) in [(true, 2), (false, 1)] {
+            case.check_integers(four, threads).unwrap();
+        }
+    }
+}
+
 #[test]
 fn extreme_codes_and_scales() {
     // All of -128, whose square does not fit 16 bits twice; exponents at their ends.

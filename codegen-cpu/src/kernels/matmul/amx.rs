@@ -17,6 +17,8 @@ use std::arch::asm;
 
 /// Bytes of a step of a row of inputs: a row of a tile.
 pub(crate) const ROW_BYTES: usize = STEP_GROUPS * size_of::<u32>();
+/// Bytes of a tile of inputs of a step.
+pub(super) const TILE_BYTES: usize = TILE_ROWS * ROW_BYTES;
 /// Bytes of a panel's weights for a step.
 pub(crate) const STEP_BYTES: usize = STEP_GROUPS * GROUP_BYTES;
 /// Cache lines of that.
@@ -285,8 +287,7 @@ impl Steps {
             if has_amx() {
                 multiply_row!("tdpbf16ps", self);
             } else {
-                self.model(tiles, sums.low, 0, pairs);
-                self.model(tiles, sums.high, HALF, pairs);
+                self.model(tiles, sums, pairs);
             }
         }
     }
@@ -302,103 +303,182 @@ impl Steps {
             if has_amx() {
                 multiply_row!("tdpbsud", self);
             } else {
-                self.model(tiles, sums.low, 0, bytes);
-                self.model(tiles, sums.high, HALF, bytes);
+                self.model(tiles, sums, bytes);
             }
         }
     }
 
-    /// Adds the products of pairs of bf16 to `sums`, two tiles of rows by 32 outputs. The second tile's inputs are
-    /// `second` bytes after the first one's; rows of both are [`ROW_BYTES`] long.
-    ///
-    /// A processor that has stored no tile for about 2,000 cycles takes 900 for the next, so one is stored to `awake` every
-    /// eight steps (measured on a Xeon of model 167: 123 cycles a step without, of 32 steps, 95 with it).
+    /// What the instructions do, in plain Rust.
     ///
     /// # Safety
-    /// As [`Steps::pairs`], with [`Sums::square`] and a second tile of inputs; `awake` is valid for a tile.
-    #[inline(always)]
-    pub(super) unsafe fn square_pairs(
-        &self,
-        tiles: &Tiles,
-        sums: Sums,
-        second: usize,
-        awake: *mut u8,
-    ) {
-        // SAFETY: as the caller's; a prefetch may name any address.
-        unsafe {
-            if !has_amx() {
-                self.model(tiles, sums.low, 0, pairs);
-                let second = Self { x: self.x.wrapping_add(second), ..*self };
-                return second.model(tiles, sums.high, 0, pairs);
-            }
-            asm!(
-                "3:",
-                "tileloadd tmm4, [{x} + {stride}*1]",
-                "tileloadd tmm6, [{w} + {panel}*1]",
-                ask!(3),
-                "tileloadd tmm7, [{w} + {panel}*1 + 64]",
-                ask!(2),
-                "tileloadd tmm5, [{second} + {stride}*1]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                ask!(1),
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                ask!(0),
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "test {count}, 7",
-                "jnz 6f",
-                "tilestored [{awake} + {stride}*1], tmm4",
-                "6:",
-                "add {w}, {step_bytes}",
-                "add {x}, {x_step}",
-                "add {second}, {x_step}",
-                "dec {count}",
-                "jnz 3b",
-                n = out(reg) _,
-                panel = in(reg) GROUP_BYTES,
-                lines = in(reg) self.ahead.lines,
-                ahead = inout(reg) self.ahead.from => _,
-                x = inout(reg) self.x => _,
-                second = inout(reg) self.x.wrapping_add(second) => _,
-                stride = in(reg) self.stride,
-                x_step = in(reg) self.x_step,
-                w = inout(reg) self.weights => _,
-                count = inout(reg) self.count => _,
-                awake = in(reg) awake,
-                step_bytes = const STEP_BYTES,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
-            )
-        }
-    }
-
-    /// What the instructions do, in plain Rust, for 32 outputs from `first` on: `dot` adds the products of a step of a row of
-    /// inputs and of a column of weights to a sum.
-    ///
-    /// # Safety
-    /// As [`Steps::pairs`]; `X` and 16 words `W` are as large as a row of a tile.
+    /// As [`Steps::pairs`].
     #[inline(never)]
     unsafe fn model<X, W: Copy, T: Copy>(
         &self,
         tiles: &Tiles,
-        sums: *mut u32,
-        first: usize,
+        sums: Sums,
         dot: impl Fn(T, &X, &[W; STEP_GROUPS]) -> T,
+    ) {
+        let &Self { weights, count, x, stride, x_step, .. } = self;
+        let of = Model { weights, count, x, stride, x_step };
+        // SAFETY: the caller's promise.
+        unsafe { of.tile((tiles.rows, WIDTH), sums.low, &dot) }
+    }
+}
+
+/// Some steps of half a panel and two tiles of inputs that meet them. Steps of inputs lie one behind the other, both tiles of
+/// a step together.
+#[derive(Clone, Copy)]
+pub(super) struct Squares {
+    /// The first weights.
+    pub(super) weights: *const u8,
+    /// How many steps, at least one.
+    pub(super) count: usize,
+    pub(super) x: *const u8,
+    /// Memory to ask for meanwhile: so many lines with each step.
+    pub(super) ahead: Ahead,
+    /// Valid for a tile, which is stored for nothing: a processor that has stored none for about 2,000 cycles takes 900
+    /// for the next, so one is stored every eight steps (measured on a Xeon of model 167: 123 cycles a step without, of 32
+    /// steps, 95 with it).
+    pub(super) awake: *mut u8,
+}
+
+/// Two tiles of rows by 32 outputs, with the instruction `$dot`.
+macro_rules! multiply_square {
+    ($dot:literal, $steps:expr) => {
+        asm!(
+            "3:",
+            "tileloadd tmm4, [{x} + {line}*1]",
+            "tileloadd tmm6, [{w} + {panel}*1]",
+            ask!(3),
+            "tileloadd tmm7, [{w} + {panel}*1 + 64]",
+            ask!(2),
+            "tileloadd tmm5, [{x} + {line}*1 + {tile_bytes}]",
+            concat!($dot, " tmm0, tmm4, tmm6"),
+            ask!(1),
+            concat!($dot, " tmm1, tmm4, tmm7"),
+            ask!(0),
+            concat!($dot, " tmm2, tmm5, tmm6"),
+            concat!($dot, " tmm3, tmm5, tmm7"),
+            "test {count}, 7",
+            "jnz 6f",
+            "tilestored [{awake} + {line}*1], tmm4",
+            "6:",
+            "add {w}, {step_bytes}",
+            "add {x}, {x_step}",
+            "dec {count}",
+            "jnz 3b",
+            n = out(reg) _,
+            lines = in(reg) $steps.ahead.lines,
+            ahead = inout(reg) $steps.ahead.from => _,
+            x = inout(reg) $steps.x => _,
+            line = in(reg) ROW_BYTES,
+            tile_bytes = const TILE_BYTES,
+            x_step = const 2 * TILE_BYTES,
+            w = inout(reg) $steps.weights => _,
+            panel = in(reg) GROUP_BYTES,
+            step_bytes = const STEP_BYTES,
+            count = inout(reg) $steps.count => _,
+            awake = in(reg) $steps.awake,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+
+impl Squares {
+    /// Adds the products of pairs of bf16 to `sums`, two tiles of rows by 32 outputs.
+    ///
+    /// # Safety
+    /// `tiles` is this thread's; weights and inputs are valid for all steps, `sums` is [`Sums::square`] and was begun.
+    #[inline(always)]
+    pub(super) unsafe fn pairs(&self, tiles: &Tiles, sums: Sums) {
+        // SAFETY: as the caller's; a prefetch may name any address.
+        unsafe {
+            if has_amx() {
+                multiply_square!("tdpbf16ps", self);
+            } else {
+                self.model(tiles, sums, pairs);
+            }
+        }
+    }
+
+    /// Adds the products of signed bytes of inputs and unsigned ones of weights to `sums`, as [`Squares::pairs`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn bytes(&self, tiles: &Tiles, sums: Sums) {
+        // SAFETY: as the caller's; a prefetch may name any address.
+        unsafe {
+            if has_amx() {
+                multiply_square!("tdpbsud", self);
+            } else {
+                self.model(tiles, sums, bytes);
+            }
+        }
+    }
+
+    /// What the instructions do, in plain Rust.
+    ///
+    /// # Safety
+    /// As [`Squares::pairs`].
+    #[inline(never)]
+    unsafe fn model<X, W: Copy, T: Copy>(
+        &self,
+        tiles: &Tiles,
+        sums: Sums,
+        dot: impl Fn(T, &X, &[W; STEP_GROUPS]) -> T,
+    ) {
+        for (tile, sums) in [sums.low, sums.high].into_iter().enumerate() {
+            let of = Model {
+                weights: self.weights,
+                count: self.count,
+                x: self.x.wrapping_add(tile * TILE_BYTES),
+                stride: ROW_BYTES,
+                x_step: 2 * TILE_BYTES,
+            };
+            // SAFETY: the caller's promise.
+            unsafe { of.tile((tiles.rows, HALF), sums, &dot) }
+        }
+    }
+}
+
+/// A tile of inputs and some outputs, which plain Rust multiplies.
+struct Model {
+    weights: *const u8,
+    count: usize,
+    x: *const u8,
+    stride: usize,
+    x_step: usize,
+}
+
+impl Model {
+    /// Adds the products of so many rows and outputs to `sums`: `dot` adds those of a step of a row of inputs and of a column
+    /// of weights to a sum.
+    ///
+    /// # Safety
+    /// All is valid for as many; `X` and 16 words `W` are as large as a row of a tile.
+    unsafe fn tile<X, W: Copy, T: Copy>(
+        &self,
+        (rows, outputs): (usize, usize),
+        sums: *mut u32,
+        dot: &impl Fn(T, &X, &[W; STEP_GROUPS]) -> T,
     ) {
         const {
             assert!(size_of::<X>() == ROW_BYTES && size_of::<W>() == size_of::<u32>());
             assert!(size_of::<T>() == size_of::<u32>());
         }
-        for (row, column) in (0..tiles.rows).flat_map(|row| (0..HALF).map(move |c| (row, c))) {
+        for (row, output) in (0..rows).flat_map(|row| (0..outputs).map(move |o| (row, o))) {
             // SAFETY: inside what the caller vouches for.
             unsafe {
-                let to = sums.add(row * WIDTH + column).cast::<T>();
+                let to = sums.add(row * WIDTH + output).cast::<T>();
                 let mut sum = to.read();
                 for step in 0..self.count {
                     let x = self.x.add(row * self.stride + step * self.x_step);
                     let words: *const W = self.weights.add(step * STEP_BYTES).cast();
-                    let words = words.add(first + column);
+                    let words = words.add(output);
                     let w = std::array::from_fn(|g| words.add(g * WIDTH).read_unaligned());
                     sum = dot(sum, &x.cast::<X>().read_unaligned(), &w);
                 }

@@ -7,6 +7,8 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod compact;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod squares;
 mod tile;
 #[cfg(target_arch = "x86_64")]
 mod tiled;

@@ -40,6 +40,8 @@ pub(crate) trait Method: Send + Sync + 'static {
     type Store: Store;
     /// What becomes of the sums of groups.
     type Fold: Fold;
+    /// Whether inputs are bytes, and weights are or become such.
+    const BYTES: bool = false;
     /// Whether finished sums are integers.
     const INTEGERS: bool = false;
     /// Scales of the inputs.
@@ -117,6 +119,7 @@ impl<C: IntCode, I: Feed<i8> + Feed<i16>> Method for Integer<C, I> {
     const PER_WORD: usize = 4 * C::FOURS;
     type Store = AsIs;
     type Fold = Scaled<F32Scale, false>;
+    const BYTES: bool = true;
     const X_SCALES: XScales = XScales::Last;
     const LONGEST: usize = LONGEST_EXACT;
 
@@ -132,6 +135,7 @@ impl<I: Feed<i8> + Feed<i16>> Method for Exact<I> {
     const PER_WORD: usize = I8::PER_WORD;
     type Store = AsIs;
     type Fold = Whole;
+    const BYTES: bool = true;
     const INTEGERS: bool = true;
     const LONGEST: usize = LONGEST_EXACT;
 

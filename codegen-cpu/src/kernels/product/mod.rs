@@ -17,6 +17,8 @@ mod method;
 mod panel;
 mod quantise;
 mod source;
+#[cfg(target_arch = "x86_64")]
+mod squares;
 mod store;
 mod tile;
 
@@ -27,6 +29,8 @@ pub(crate) use quantise::{ByRow, ByScale, InFp8};
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
+#[cfg(target_arch = "x86_64")]
+use super::matmul::TILE_ROWS;
 use super::matmul::WIDTH;
 use super::simd::Simd;
 use super::worker::{Scratch, Worker, share};
@@ -111,7 +115,7 @@ impl<M: Method> Kernel for Product<M> {
             weight,
             scales,
             gathering,
-            tiles: b.has_tiles(),
+            tiles: M::BYTES && b.has_tiles(),
             end,
         })
     }
@@ -184,9 +188,20 @@ impl<M: Method> Product<M> {
 
     /// An expanded block, sums of panels and of groups, lists of rows.
     #[inline(always)]
-    fn private_bytes(&self) -> usize {
+    fn blocks_bytes(&self) -> usize {
         let lists = 2 * self.company.outputs * size_of::<u32>();
         EXPANDED_BYTES + 2 * self.sums_bytes() + lists.next_multiple_of(WIDTH)
+    }
+
+    /// That, and what [`squares`] need.
+    #[inline(always)]
+    fn private_bytes(&self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.tiles && self.groups == 1 && self.company.outputs > TILE_ROWS {
+            let groups = self.weights.words * M::PER_WORD / size_of::<u32>();
+            return self.blocks_bytes() + squares::bytes(self.company.outputs, groups);
+        }
+        self.blocks_bytes()
     }
 
     /// Inputs as `P` wants them: where they are, or made of what is there.
@@ -262,6 +277,23 @@ impl<M: Method> Product<M> {
                 next.map(ask);
                 let sources = std::slice::from_raw_parts(lists.sources, rows);
                 let results = std::slice::from_raw_parts(lists.results, rows);
+                #[cfg(target_arch = "x86_64")]
+                if panel::in_bytes::<P>() && self.tiles && self.groups == 1 && rows > TILE_ROWS {
+                    let after = next.map_or(worker.upcoming.cast(), |at| stored(at).at(0));
+                    let memory = worker.private.add(self.blocks_bytes());
+                    S::enter(squares::Squares::<M, P> {
+                        product: self,
+                        inputs,
+                        expert,
+                        panels,
+                        sources,
+                        results,
+                        factors,
+                        after,
+                        memory,
+                    });
+                    continue;
+                }
                 let mut weight = stored((expert, panels.start));
                 for panel in panels.clone() {
                     // What is read of the panels after this one before their words.

@@ -77,7 +77,7 @@ impl<'a> Results<'a> {
     /// # Safety
     /// As [`End::store`].
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, first: usize, sources: &'a [u32], sums: *mut f32) {
+    pub(super) unsafe fn store<S: Simd>(&self, first: usize, sources: &'a [u32], sums: *mut f32) {
         // SAFETY: as the caller's.
         unsafe { self.end.store::<S>(self.sums(first, sources, sums)) }
     }
@@ -160,6 +160,11 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
     }
 }
 
+/// Whether weights are bytes, or expanded to them.
+pub(super) const fn in_bytes<P: Inner>() -> bool {
+    P::BYTES || P::EXPANSION > 0 && P::Expanded::BYTES
+}
+
 /// How rows meet a panel.
 #[derive(Clone, Copy)]
 struct Way {
@@ -178,7 +183,7 @@ impl Way {
     fn new<S: Simd, P: Inner>(work: &Work<'_, P::X>, rows: usize) -> Self {
         let expansion = P::EXPANSION.max(1);
         if work.tiles
-            && const { P::BYTES || P::EXPANSION > 0 && P::Expanded::BYTES }
+            && const { in_bytes::<P>() }
             && rows > P::most_rows::<S>()
             // Shorter groups have no whole step.
             && work.group * expansion >= STEP_GROUPS

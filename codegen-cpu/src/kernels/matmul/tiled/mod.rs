@@ -1,13 +1,13 @@
 //! Products of bf16 with AMX tiles, whatever the number of rows: no other instruction sums in the
 //! same order.
 //!
-//! Up to 16 rows are one tile, which meets all outputs of a panel ([`one`]). Of more rows two tiles meet half a panel, so
-//! that what is loaded is used twice ([`many`]).
+//! Up to 16 rows are one tile, which meets all outputs of a panel ([`one`]). More go by two tiles ([`many`]).
 
 mod many;
 mod one;
 
-use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Sums, Tiles};
+use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Sums, TILE_BYTES, Tiles};
+use super::squares::part_of_step;
 use super::tile::{GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
 use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, first_octets};
 use crate::kernels::bind::{Binder, Kernel};
@@ -18,8 +18,6 @@ use half::bf16;
 
 /// Inputs of a step.
 const STEP: usize = ROW_BYTES / size_of::<bf16>();
-/// Bytes of a tile of inputs.
-const TILE_BYTES: usize = TILE_ROWS * ROW_BYTES;
 /// Bytes of the sums of a tile of inputs and a panel.
 const SUMS_BYTES: usize = TILE_ROWS * GROUP_BYTES;
 /// Nothing to ask for.
@@ -124,18 +122,4 @@ impl Tiled {
             }
         }
     }
-}
-
-/// The weights of a step of which there are but `rest` pairs, at `from`, with zeros up to a whole one.
-///
-/// # Safety
-/// `from` is valid for as many pairs, `to` for a step.
-#[inline(always)]
-unsafe fn part_of_step(from: *const u8, rest: usize, to: *mut u8) -> *const u8 {
-    // SAFETY: as the caller's.
-    unsafe {
-        to.copy_from_nonoverlapping(from, rest * GROUP_BYTES);
-        to.add(rest * GROUP_BYTES).write_bytes(0, STEP_BYTES - rest * GROUP_BYTES);
-    }
-    to
 }
