@@ -400,8 +400,8 @@ mod tests {
         let mut table = WeightTable::default();
         let packed = constants.packed(constants.func.results[0]).unwrap();
         table.entry(packed, &recipes, 64);
-        let dir = std::env::temp_dir().join(format!("precast-pack-{}", std::process::id()));
-        let dir = dir.join(func.name);
+        let name = format!("precast-pack-{}-{}", std::process::id(), func.name);
+        let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
         let writer = artifact::Writer::create(&dir.join("out")).unwrap();
         let mut stream = writer.stream("weights.bin").unwrap();

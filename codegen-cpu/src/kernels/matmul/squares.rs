@@ -15,7 +15,7 @@ use crate::kernels::simd::Simd;
 use std::ops::Range;
 
 /// The most rows that go through panels together.
-pub(crate) const MOST_ROWS: usize = 512;
+const MOST_ROWS: usize = 512;
 /// Bytes of a step of inputs of a pair of tiles.
 const PAIR_BYTES: usize = 2 * TILE_BYTES;
 /// Bytes from a half of a panel to the other.
@@ -41,23 +41,24 @@ pub(crate) trait Panels {
     /// Where a group of a panel is stored.
     fn at(&self, panel: usize, group: usize) -> *const u8;
 
-    /// Where `count` groups of a panel from `first` on are, `[count][64]`: as they are stored, or made at `to`.
+    /// Where some groups of a panel are, `[groups][64]`: as they are stored, or made at `to`.
     ///
     /// # Safety
     /// As [`Simd`]; they exist, and `to` is valid for as many and an octet.
-    unsafe fn block<S: Simd>(
-        &self,
-        panel: usize,
-        first: usize,
-        count: usize,
-        to: *mut u32,
-    ) -> *const u32;
+    unsafe fn block<S: Simd>(&self, panel: usize, groups: Range<usize>, to: *mut u32)
+    -> *const u32;
 
     /// Takes the sums of a panel and some of the rows, `[rows][64]`.
     ///
     /// # Safety
     /// As [`Simd`]; rows and panel exist.
     unsafe fn take<S: Simd>(&self, panel: usize, rows: Range<usize>, sums: *mut f32);
+}
+
+/// Rows that go through panels together, of `rows` as many each time.
+#[inline(always)]
+pub(crate) fn chunk_rows(rows: usize) -> usize {
+    rows.div_ceil(rows.div_ceil(MOST_ROWS).max(1)).max(1)
 }
 
 /// Working memory of a thread.
@@ -75,7 +76,7 @@ impl Memory {
 
     /// Bytes for up to `rows` rows.
     pub(crate) fn bytes(rows: usize) -> usize {
-        let sums = Cut::new(rows.clamp(1, MOST_ROWS), 1, false).sums_bytes();
+        let sums = Cut::most(rows, 1).sums_bytes();
         let waiting = (MOST_PANELS * sums).min(WAITING_BYTES).max(sums);
         TILE_BYTES + STEP_BYTES + Self::MADE_BYTES + waiting
     }
@@ -111,6 +112,11 @@ impl Cut {
         let most = if fits { steps } else { BLOCK_BYTES / step_bytes };
         let most = if is_made { most.min(MADE_STEPS) } else { most };
         Self { rows, tile_rows, pairs, groups, block_steps: even_blocks(steps, most, 1) }
+    }
+
+    /// Of as many of `rows` rows as go through panels together: no cut of fewer rows needs more memory.
+    pub(crate) fn most(rows: usize, groups: usize) -> Self {
+        Self::new(rows.clamp(1, MOST_ROWS), groups, false)
     }
 
     #[inline(always)]
@@ -158,18 +164,11 @@ impl Cut {
         for first in (0..steps).step_by(self.block_steps) {
             let count = self.block_steps.min(steps - first);
             let at = first * self.pairs + tile / 2 * count;
+            let done = first * ROW_BYTES;
             // SAFETY: inside what the caller vouches for.
             unsafe {
-                for step in 0..count {
-                    let to = x.add((at + step) * PAIR_BYTES + place);
-                    let done = (first + step) * ROW_BYTES;
-                    if bytes - done >= ROW_BYTES {
-                        S::store_bits(to.cast(), S::load_bits(from.add(done).cast()));
-                    } else {
-                        to.write_bytes(0, ROW_BYTES);
-                        to.copy_from_nonoverlapping(from.add(done), bytes - done);
-                    }
-                }
+                let to = x.add(at * PAIR_BYTES + place);
+                copy_steps::<S>(from.add(done), bytes - done, count, to, PAIR_BYTES);
             }
         }
     }
@@ -250,7 +249,8 @@ impl Block<'_> {
         let lines = weight.group_lines() * STEP_GROUPS;
         // SAFETY: as the caller's.
         unsafe {
-            let from = weight.block::<S>(self.panel, first, words, memory.made).cast::<u8>();
+            let from =
+                weight.block::<S>(self.panel, first..first + words, memory.made).cast::<u8>();
             let part = from.wrapping_add(count * STEP_BYTES);
             let part = if rest > 0 { part_of_step(part, rest, memory.part) } else { part };
             for pair in 0..pairs {
@@ -307,6 +307,33 @@ impl Block<'_> {
                 squares.bytes(self.tiles, sums);
             } else {
                 squares.pairs(self.tiles, sums);
+            }
+        }
+    }
+}
+
+/// Copies up to `bytes` of a row at `from` to `steps` steps, `apart` bytes from each other, with zeros up to a whole one.
+///
+/// # Safety
+/// As [`Simd`]; `from` is valid for as many bytes, which reach into the last step, and `to` for a row of a tile of each step.
+#[inline(always)]
+pub(super) unsafe fn copy_steps<S: Simd>(
+    from: *const u8,
+    bytes: usize,
+    steps: usize,
+    to: *mut u8,
+    apart: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for step in 0..steps {
+            let (from, to) = (from.add(step * ROW_BYTES), to.add(step * apart));
+            let left = bytes - step * ROW_BYTES;
+            if left >= ROW_BYTES {
+                S::store_bits(to.cast(), S::load_bits(from.cast()));
+            } else {
+                to.write_bytes(0, ROW_BYTES);
+                to.copy_from_nonoverlapping(from, left);
             }
         }
     }

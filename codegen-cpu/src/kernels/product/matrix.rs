@@ -1,5 +1,5 @@
-//! Tiles of more rows than have their sums in vectors, by AMX: sums of bytes are exact, and so those of
-//! [`super::tile`].
+//! More rows than have their sums in vectors, by AMX, a tile of up to 16 at a time: sums of bytes are exact, and so those of
+//! [`super::tile`]. More than one such tile goes by [`super::squares`] where there is one group.
 
 use super::fold::{Fold, Place};
 use super::inner::Inner;

@@ -10,14 +10,14 @@ use super::panel::Results;
 use super::store::{Store, Stored};
 use super::tile::{Expand, VECTORS};
 use crate::kernels::matmul::WIDTH;
-use crate::kernels::matmul::squares::{Cut, MOST_ROWS, Memory, Panels};
+use crate::kernels::matmul::squares::{Cut, Memory, Panels, chunk_rows};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Bytes of the inputs, as tiles, of up to `rows` rows of `groups` words along `K`.
 fn inputs_bytes(rows: usize, groups: usize) -> usize {
-    Cut::new(rows.clamp(1, MOST_ROWS), groups, false).inputs_bytes()
+    Cut::most(rows, groups).inputs_bytes()
 }
 
 /// Bytes of working memory for up to `rows` rows of `groups` words along `K`.
@@ -50,7 +50,7 @@ impl<M: Method, P: Inner> Vectorised for Squares<'_, M, P> {
     unsafe fn run<S: Simd>(self) {
         let (rows, words) = (self.sources.len(), self.product.weights.words);
         let groups = words * P::EXPANSION.max(1);
-        let chunk_rows = rows.div_ceil(rows.div_ceil(MOST_ROWS));
+        let chunk_rows = chunk_rows(rows);
         let memory = Memory::at(self.memory.wrapping_add(inputs_bytes(rows, groups)));
         for first in (0..rows).step_by(chunk_rows) {
             let rows = first..rows.min(first + chunk_rows);
@@ -111,15 +111,14 @@ impl<M: Method, P: Inner> Panels for Chunk<'_, M, P> {
     unsafe fn block<S: Simd>(
         &self,
         panel: usize,
-        first: usize,
-        count: usize,
+        groups: Range<usize>,
         to: *mut u32,
     ) -> *const u32 {
-        let from = self.word(panel, first);
+        let from = self.word(panel, groups.start);
         if P::EXPANSION == 0 {
             return from;
         }
-        let count = count / P::EXPANSION;
+        let count = groups.len() / P::EXPANSION;
         // SAFETY: as the caller's; blocks are whole words.
         unsafe { S::enter(Expand::<P> { from, to, count, of: PhantomData }) };
         to
@@ -145,7 +144,7 @@ impl<M: Method, P: Inner> Panels for Chunk<'_, M, P> {
                 }
             }
             let results =
-                Results { end: &product.end, panel, rows: &self.of.results[rows.clone()], factors };
+                Results { end: &product.end, panel, rows: &self.of.results[rows], factors };
             results.store::<S>(0, sources, sums);
         }
     }

@@ -1,26 +1,21 @@
 //! More than 16 rows, by [`super::super::squares`]. Threads share the copying of inputs.
 
-use super::super::squares::{Cut, MOST_ROWS, Memory, Panels};
+use super::super::squares::{Cut, Memory, Panels, chunk_rows};
 use super::*;
 use std::ops::Range;
 
 impl Tiled {
-    /// Rows that go through the panels together, as many each time.
-    fn chunk_rows(&self) -> usize {
-        self.product.rows.div_ceil(self.product.rows.div_ceil(MOST_ROWS))
-    }
-
     /// How the rows from `first` on that go through the panels together are cut.
     fn cut(&self, first: usize) -> Cut {
         let Matmul { rows, k, .. } = self.product;
-        Cut::new(self.chunk_rows().min(rows - first), k.div_ceil(2), self.compact)
+        Cut::new(chunk_rows(rows).min(rows - first), k.div_ceil(2), self.compact)
     }
 
     /// The inputs for all threads.
     pub(super) fn scratch_of_many(&self) -> Scratch {
-        let chunks = self.product.rows.div_ceil(self.chunk_rows());
-        let shared = chunks * self.cut(0).inputs_bytes();
-        Scratch { private: Memory::bytes(self.chunk_rows()), shared }
+        let rows = self.product.rows;
+        let shared = rows.div_ceil(chunk_rows(rows)) * self.cut(0).inputs_bytes();
+        Scratch { private: Memory::bytes(rows), shared }
     }
 
     /// Multiplies and stores this thread's panels.
@@ -30,7 +25,7 @@ impl Tiled {
     #[inline(always)]
     pub(super) unsafe fn many<S: Simd>(&self, worker: &Worker<'_>) {
         let Matmul { rows, k, panels, ref x, .. } = self.product;
-        let (chunk_rows, chunk_bytes) = (self.chunk_rows(), self.cut(0).inputs_bytes());
+        let (chunk_rows, chunk_bytes) = (chunk_rows(rows), self.cut(0).inputs_bytes());
         // SAFETY: rows and panels are those bound; scratch is large enough.
         unsafe {
             for row in worker.share(rows) {
@@ -100,18 +95,17 @@ impl Panels for Chunk<'_> {
     unsafe fn block<S: Simd>(
         &self,
         panel: usize,
-        first: usize,
-        count: usize,
+        groups: Range<usize>,
         to: *mut u32,
     ) -> *const u32 {
-        let Some(packed) = self.packed else { return self.pairs(panel, first) };
+        let Some(packed) = self.packed else { return self.pairs(panel, groups.start) };
         // SAFETY: as the caller's; blocks begin with whole octets.
         unsafe {
             let panel = packed.panel(panel);
             if let Some(pairs) = panel.pairs() {
-                return pairs.add(first * WIDTH);
+                return pairs.add(groups.start * WIDTH);
             }
-            panel.unpack_pairs::<S>((first, count), to, 0);
+            panel.unpack_pairs::<S>((groups.start, groups.len()), to, 0);
         }
         to
     }

@@ -7,7 +7,7 @@ mod many;
 mod one;
 
 use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Sums, TILE_BYTES, Tiles};
-use super::squares::part_of_step;
+use super::squares::{copy_steps, part_of_step};
 use super::tile::{GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
 use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, first_octets};
 use crate::kernels::bind::{Binder, Kernel};
@@ -99,27 +99,5 @@ impl Tiled {
         // SAFETY: the weight was bound.
         let weight = unsafe { self.product.weight.row(0) };
         CompactWeight::matrix(weight.cast_const().cast(), self.product.panels, self.product.k)
-    }
-
-    /// Copies row `row` of the inputs to a tile of each step, the first at `to`, with zeros up to a whole step.
-    ///
-    /// # Safety
-    /// As [`Kernel::run`]; the row exists, and `to` is valid for that row of as many tiles.
-    #[inline(always)]
-    unsafe fn pack<S: Simd>(&self, row: usize, to: *mut u8) {
-        let k = self.product.k;
-        // SAFETY: as the caller's.
-        unsafe {
-            let x: *const bf16 = self.product.x.row(row);
-            for step in 0..k / STEP {
-                let step_bits = S::load_bits(x.add(step * STEP).cast());
-                S::store_bits(to.add(step * TILE_BYTES).cast(), step_bits);
-            }
-            if !k.is_multiple_of(STEP) {
-                let (from, to) = (x.add(k / STEP * STEP), to.add(k / STEP * TILE_BYTES));
-                to.write_bytes(0, ROW_BYTES);
-                to.cast::<bf16>().copy_from_nonoverlapping(from, k % STEP);
-            }
-        }
     }
 }

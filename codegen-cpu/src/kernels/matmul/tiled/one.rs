@@ -48,7 +48,9 @@ impl Tiled {
             if self.copies() {
                 let to = block.add(BLOCK_BYTES + SUMS_BYTES);
                 for row in 0..rows {
-                    self.pack::<S>(row, to.add(row * ROW_BYTES));
+                    let (from, to) = (x.row(row).cast_const().cast(), to.add(row * ROW_BYTES));
+                    let bytes = k * size_of::<bf16>();
+                    copy_steps::<S>(from, bytes, self.steps(), to, TILE_BYTES);
                 }
                 inputs = Steps { x: to, stride: ROW_BYTES, x_step: TILE_BYTES, ..inputs };
             }
