@@ -39,14 +39,38 @@ pub(super) struct Item {
     pub(super) heads: usize,
 }
 
+/// Where the vectors of queries lie, of `stride` elements each: those of `tile` queries as rows of AMX tiles, the first
+/// of each query and then the next ones; where a tile is a single query, simply one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) stride: usize,
+    pub(super) tile: usize,
+}
+
+impl Layout {
+    /// Where the vectors of `query` begin, in floats or in what else has a size of four bytes. The vector at element `i` of
+    /// it lies `i * tile` behind.
+    #[inline(always)]
+    pub(super) fn first(self, query: usize) -> usize {
+        match self.tile {
+            ..2 => query * self.stride,
+            tile => {
+                let row = query % tile;
+                (query - row) * self.stride + row * LANES
+            }
+        }
+    }
+}
+
 /// Working memory. What is kept from chunk to chunk has a place for each query of an item, those of a KV head
 /// after those of the one before.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
-    /// Queries, `stride` floats apart.
+    layout: Layout,
+    /// Queries.
     pub(super) q: *mut f32,
     q_factors: *mut Factors,
-    /// Weighted values so far, `stride` apart.
+    /// Weighted values so far.
     pub(super) sums: *mut f32,
     /// A vector for each query, whose lanes add up to its weights so far.
     totals: *mut f32,
@@ -75,7 +99,8 @@ impl Room {
     /// # Safety
     /// `at` is valid for `kept` floats and as many behind them as [`Room::floats`] says.
     #[inline(always)]
-    unsafe fn new(at: *mut f32, queries: usize, stride: usize, codes: bool, kept: usize) -> Self {
+    unsafe fn new(at: *mut f32, queries: usize, layout: Layout, codes: bool, kept: usize) -> Self {
+        let stride = layout.stride;
         // SAFETY: the caller's promise.
         unsafe {
             #[cfg(target_arch = "x86_64")]
@@ -91,6 +116,7 @@ impl Room {
             let q_factors = factors.add(queries);
             let maxima = q_factors.add(queries).cast();
             Self {
+                layout,
                 q: at,
                 q_factors,
                 sums,
@@ -107,12 +133,10 @@ impl Room {
         }
     }
 
-    /// That of the queries from `query` on.
-    ///
-    /// # Safety
-    /// There are so many queries.
+    /// That of the queries from `query` on, with which a tile begins.
     #[inline(always)]
-    pub(super) fn from(self, query: usize, stride: usize) -> Self {
+    pub(super) fn from(self, query: usize) -> Self {
+        let stride = self.layout.stride;
         Self {
             q: self.q.wrapping_add(query * stride),
             q_factors: self.q_factors.wrapping_add(query),
@@ -174,6 +198,17 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             return amx::places(queries);
         }
         queries
+    }
+
+    /// Where the vectors of `queries` queries of a head lie in working memory.
+    #[inline(always)]
+    fn layout(&self, queries: usize) -> Layout {
+        #[cfg(target_arch = "x86_64")]
+        if self.tiles {
+            return Layout { stride: self.stride(), tile: amx::of_tile(queries) };
+        }
+        let _ = queries;
+        Layout { stride: self.stride(), tile: 1 }
     }
 
     /// Floats of working memory for values of which some rows do not see all.
@@ -321,12 +356,12 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         lead: &mut Lead,
     ) {
         let Item { sequence, row, rows, head, heads } = item;
-        let (stride, queries) = (self.stride(), rows * self.group);
+        let queries = rows * self.group;
         // SAFETY: scratch memory is as large as `scratch` says.
         unsafe {
-            let places = self.places(heads * queries);
-            let room = Room::new(worker.private.cast(), places, stride, T::CODES, self.kept());
-            let of_head = |k: usize| room.from(k * queries, stride);
+            let (places, layout) = (self.places(heads * queries), self.layout(queries));
+            let room = Room::new(worker.private.cast(), places, layout, T::CODES, self.kept());
+            let of_head = |k: usize| room.from(k * queries);
             for k in 0..heads {
                 self.enter::<S>(row, head + k, queries, of_head(k));
             }
@@ -336,17 +371,16 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             let of_all = spans
                 .fold(0..usize::MAX, |all, span| all.start.max(span.start)..all.end.min(span.end));
             // Whether all rows see all of a chunk. Then it does not matter which query is whose.
-            let whole = |start: usize| {
-                !self.tiles && of_all.start <= start && start + CHUNK_TOKENS <= of_all.end
-            };
+            let whole = |start: usize| of_all.start <= start && start + CHUNK_TOKENS <= of_all.end;
             let chunk_at = |start: usize| {
                 let seen = if whole(start) { 0..CHUNK_BLOCKS } else { self.seen(item, start) };
                 self.chunk(item, start, seen)
             };
             let begin = self.begin(item);
             let mut next = chunk_at(begin);
-            // The first item of a sequence reads them from memory.
+            // The first item of a sequence, or with tiles of a head, reads them from memory.
             let bytes = (longest - begin.min(longest)) / BLOCK_TOKENS * self.kv.block_len();
+            let bytes = if self.tiles { bytes / self.kv.heads * heads } else { bytes };
             let asks = row == sequence * self.rows || bytes * size_of::<T>() > KEPT_BYTES;
             let mut runs = [Run::NONE; 6 * CHUNK_BLOCKS];
             let (as_one, by_rows) = (Cut::new::<S, T>(queries), Cut::new::<S, T>(self.group));
@@ -390,23 +424,27 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     #[inline(always)]
     unsafe fn enter<S: Simd>(&self, row: usize, head: usize, queries: usize, room: Room) {
         let (d, stride, pairs) = (self.kv.d, self.stride(), const { pairs::<S, T>() });
+        let Room { layout: layout @ Layout { tile, .. }, q, sums, .. } = room;
         // SAFETY: as the caller's.
         unsafe {
             for i in 0..queries {
                 let (r, h) = (row + i / self.group, head * self.group + i % self.group);
-                let (from, to) = (self.q.row(r).add(h * d), room.q.add(i * stride));
+                let (from, first) = (self.q.row(r).add(h * d), layout.first(i));
                 if T::CODES {
                     *room.q_factors.add(i) =
-                        numbers::query::<S>(from, d, self.scale, to.cast(), stride);
+                        numbers::query::<S>(from, d, self.scale, q.add(first).cast(), stride);
                 }
                 for j in (0..d).step_by(LANES) {
                     let x = f32::load_part::<S>(from.add(j), d - j);
                     if pairs {
-                        S::store_bf16(to.cast::<bf16>().add(j), x);
+                        // Two of them lie where one of the sums does.
+                        let two = j % (2 * LANES);
+                        let to: *mut bf16 = q.add(first + (j - two) / 2 * tile).cast();
+                        S::store_bf16(to.add(two), x);
                     } else if !T::CODES {
-                        S::store(to.add(j), S::mul(x, S::splat(self.scale)));
+                        S::store(q.add(first + j), S::mul(x, S::splat(self.scale)));
                     }
-                    S::store(room.sums.add(i * stride + j), S::splat(0.0));
+                    S::store(sums.add(first + j * tile), S::splat(0.0));
                 }
                 let (most, weight) = self.sinks.softmax(h);
                 *room.maxima.add(i) = most;
@@ -471,12 +509,12 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             }
             #[cfg(target_arch = "x86_64")]
             if const { tile::pairs::<S, T>() } && self.tiles {
-                self.tile_scores::<S>(chunk, (parts.len(), heads), of_all, room);
+                self.tile_scores::<S>(chunk, (queries, heads), of_all, room);
             }
 
             for k in 0..heads {
                 let Room { scores, rounded, largest, maxima, totals, sums, .. } =
-                    room.from(k * queries, stride);
+                    room.from(k * queries);
                 let floats = !pairs || !d.is_multiple_of(2 * LANES);
                 let scale = if pairs { self.scale } else { 1.0 };
                 let softmax = Softmax {
@@ -488,7 +526,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     maxima,
                     totals,
                     sums,
-                    stride,
+                    layout: room.layout,
                     pace,
                 };
                 if T::CODES {
@@ -514,7 +552,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
 
             #[cfg(target_arch = "x86_64")]
             if const { tile::pairs::<S, T>() } && self.tiles {
-                return self.tile_values::<S>(chunk, heads, parts, of_all, room);
+                return self.tile_values::<S>(chunk, (group, heads), parts, of_all, room);
             }
             let accumulate = |first: usize, count: usize, tokens: (usize, usize)| {
                 if tokens.0 >= tokens.1 {
@@ -571,15 +609,16 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     /// As for [`Attention::item`]; `room` is theirs.
     #[inline(always)]
     unsafe fn leave<S: Simd>(&self, row: usize, head: usize, queries: usize, room: Room) {
-        let (d, stride) = (self.kv.d, self.stride());
+        let (d, Layout { tile, .. }) = (self.kv.d, room.layout);
         // SAFETY: as the caller's.
         unsafe {
             for i in 0..queries {
                 let (r, h) = (row + i / self.group, head * self.group + i % self.group);
+                let sums = room.sums.add(room.layout.first(i));
                 let out = self.out.row(r).add(h * d);
                 let factor = S::splat(1.0 / S::sum(S::load(room.totals.add(i * LANES))));
                 for j in (0..d).step_by(LANES) {
-                    let x = S::mul(S::load(room.sums.add(i * stride + j)), factor);
+                    let x = S::mul(S::load(sums.add(j * tile)), factor);
                     O::store_part::<S>(out.add(j), x, d - j);
                 }
             }

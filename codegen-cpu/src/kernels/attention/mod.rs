@@ -172,28 +172,34 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         // SAFETY: rows, heads and blocks stay inside what was bound.
         unsafe {
             let rows_at_once = self.item_rows(worker.count);
-            let items = || {
-                (0..self.sequences).flat_map(move |sequence| {
-                    (0..self.rows).step_by(rows_at_once).map(move |first| {
-                        let row = sequence * self.rows + first;
-                        (sequence, row, rows_at_once.min(self.rows - first))
-                    })
-                })
+            let parts = self.rows.div_ceil(rows_at_once);
+            // Rows of part `i` of a sequence.
+            let part = |sequence: usize, i: usize| {
+                let first = i * rows_at_once;
+                (sequence * self.rows + first, rows_at_once.min(self.rows - first))
             };
             let cost = |row: usize, rows: usize| {
                 let tokens: usize = (row..row + rows).map(|r| self.span(r).len()).sum();
                 (tokens + rows * ROW_COST_TOKENS) * self.kv.heads
             };
-            let total: usize = items().map(|(_, row, rows)| cost(row, rows)).sum();
+            let of_sequence = |s: usize| (0..parts).map(move |i| part(s, i));
+            let all = (0..self.sequences).flat_map(of_sequence);
+            let total: usize = all.map(|(row, rows)| cost(row, rows)).sum();
             let most_heads = match self.sequences < LEAST_SEQUENCES * worker.count {
                 true => 1,
                 false => self.item_heads::<S>(),
             };
             let (mut done, mut waiting, mut lead) = (0, None::<Item>, Lead::default());
-            for (sequence, row, rows) in items() {
-                let cost = cost(row, rows) / self.kv.heads;
-                for head in 0..self.kv.heads {
-                    // The middle of a head's work decides which thread's share it falls into.
+            for sequence in 0..self.sequences {
+                for i in 0..parts * self.kv.heads {
+                    // Tiles meet all rows of a head in turn, whose keys and values stay in a cache.
+                    let (head, i) = match self.tiles {
+                        true => (i / parts, i % parts),
+                        false => (i % self.kv.heads, i / self.kv.heads),
+                    };
+                    let (row, rows) = part(sequence, i);
+                    let cost = cost(row, rows) / self.kv.heads;
+                    // The middle of its work decides which thread's share an item falls into.
                     let middle = done + cost / 2;
                     done += cost;
                     if middle * worker.count / total != worker.index {

@@ -1,6 +1,7 @@
 //! One step of the running softmax: scores of a chunk become weights.
 
 use super::ahead::{Pace, Taken};
+use super::item::Layout;
 use super::tile::{CHUNK_TOKENS, KvElement, pairs};
 use crate::kernels::exp::{EXP2_UNIT, exp, exp2_short};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
@@ -36,9 +37,9 @@ pub(super) struct Softmax<'a> {
     pub(super) maxima: *mut f32,
     /// A vector for each query, whose lanes add up to all of its weights so far, as they are multiplied with values.
     pub(super) totals: *mut f32,
-    /// Weighted values so far, `stride` for each query, whole vectors.
+    /// Weighted values so far, whole vectors.
     pub(super) sums: *mut f32,
-    pub(super) stride: usize,
+    pub(super) layout: Layout,
     pub(super) pace: Pace<'a>,
 }
 
@@ -147,8 +148,10 @@ impl Softmax<'_> {
             };
             let totals = self.totals.add(query * LANES);
             S::store(totals, S::mul(S::load(totals), factor));
-            for j in (0..self.stride).step_by(LANES) {
-                let sums = self.sums.add(query * self.stride + j);
+            let Layout { stride, tile } = self.layout;
+            let first = self.sums.add(self.layout.first(query));
+            for j in (0..stride).step_by(LANES) {
+                let sums = first.add(j * tile);
                 S::store(sums, S::mul(S::load(sums), factor));
             }
         }
