@@ -17,6 +17,7 @@ sources! {
     "src/kernels/argmax.rs",
     "src/kernels/attention/ahead.rs",
     "src/kernels/attention/amx.rs",
+    "src/kernels/attention/bytes.rs",
     "src/kernels/attention/codes.rs",
     "src/kernels/attention/item.rs",
     "src/kernels/attention/mod.rs",

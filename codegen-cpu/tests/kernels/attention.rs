@@ -42,7 +42,7 @@ fn case() -> impl Strategy<Value = Case> {
 fn prompt() -> impl Strategy<Value = Case> {
     let positions =
         (0..200i32, 1..=110i32).prop_map(|(first, rows)| vec![(first..first + rows).collect()]);
-    case_of(positions, 1..=2, 1..=9, prop_oneof![1..=20usize, Just(32usize)])
+    case_of(positions, 1..=2, 1..=9, prop_oneof![1..=20usize, Just(32usize), Just(64usize)])
 }
 
 /// Cases of these positions, KV heads, query heads of each and halves of a head's elements.
@@ -277,10 +277,13 @@ fn heads_of_models_match_the_reference() {
             (DType::BF16, vec![vec![3, 130, 131]]),
             (DType::BF16, vec![vec![17]; 4]),
             (DType::I8, vec![vec![130]]),
+            (DType::BF16, vec![(100..150).collect()]),
+            (DType::I8, vec![(100..150).collect()]),
         ] {
             let sizes = Heads { heads: 14, kv_heads: 2, d };
-            Case { positions, sizes, window: None, kv, out: DType::BF16, seed: 1 }
-                .matches_the_reference(2);
+            let case = Case { positions, sizes, window: None, kv, out: DType::BF16, seed: 1 };
+            case.matches_the_reference(2);
+            case.is_the_same_row_by_row(2, 7);
         }
     }
 }

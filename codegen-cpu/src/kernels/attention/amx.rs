@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::ptr::null;
 
 /// Queries of a tile.
-const TILE_QUERIES: usize = 16;
+pub(super) const TILE_QUERIES: usize = 16;
 /// Pairs of tokens of a block.
 const PAIRS: usize = BLOCK_TOKENS / 2;
 /// Bytes between the scores, and the rounded weights, of queries.
@@ -31,7 +31,7 @@ const ALL: u16 = u16::MAX;
 
 /// How many tiles `queries` queries are, one or an even number, and the queries of each: as many in all of them, so that
 /// the last ones may have some that nobody asked for.
-const fn cut(queries: usize) -> (usize, usize) {
+pub(super) const fn cut(queries: usize) -> (usize, usize) {
     let tiles = match queries {
         0..=TILE_QUERIES => 1,
         _ => queries.div_ceil(TILE_QUERIES).next_multiple_of(2),

@@ -9,7 +9,7 @@ use super::turns::Turns;
 use super::whole::WholeWeights;
 use super::{Attention, MOST_ROWS};
 #[cfg(target_arch = "x86_64")]
-use super::{amx, tile};
+use super::{amx, bytes, tile};
 use crate::device::asks_near;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
@@ -69,7 +69,7 @@ pub(super) struct Room {
     layout: Layout,
     /// Queries.
     pub(super) q: *mut f32,
-    q_factors: *mut Factors,
+    pub(super) q_factors: *mut Factors,
     /// Weighted values so far.
     pub(super) sums: *mut f32,
     /// A vector for each query, whose lanes add up to its weights so far.
@@ -82,7 +82,7 @@ pub(super) struct Room {
     pub(super) factors: *mut Factors,
     /// Sums of products of codes, `stride` apart.
     whole: *mut u32,
-    /// Values of the blocks of a chunk that some rows do not see, for AMX tiles.
+    /// For AMX tiles: values of the blocks of a chunk that some rows do not see; or of codes, as [`bytes::floats`] says.
     #[cfg(target_arch = "x86_64")]
     pub(super) kept: *mut bf16,
 }
@@ -194,7 +194,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     #[inline(always)]
     fn places(&self, queries: usize) -> usize {
         #[cfg(target_arch = "x86_64")]
-        if self.tiles {
+        if self.tiles || self.byte_tiles {
             return amx::places(queries);
         }
         queries
@@ -211,9 +211,13 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         Layout { stride: self.stride(), tile: 1 }
     }
 
-    /// Floats of working memory for values of which some rows do not see all.
+    /// Floats of working memory for values as AMX tiles take them.
     #[inline(always)]
     fn kept(&self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.byte_tiles {
+            return bytes::floats(self.kv.d);
+        }
         if self.tiles { CHUNK_TOKENS * self.kv.d / 2 } else { 0 }
     }
 
@@ -380,7 +384,8 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             let mut next = chunk_at(begin);
             // The first item of a sequence, or with tiles of a head, reads them from memory.
             let bytes = (longest - begin.min(longest)) / BLOCK_TOKENS * self.kv.block_len();
-            let bytes = if self.tiles { bytes / self.kv.heads * heads } else { bytes };
+            let in_turn = self.tiles || self.byte_tiles;
+            let bytes = if in_turn { bytes / self.kv.heads * heads } else { bytes };
             let asks = row == sequence * self.rows || bytes * size_of::<T>() > KEPT_BYTES;
             let mut runs = [Run::NONE; 6 * CHUNK_BLOCKS];
             let (as_one, by_rows) = (Cut::new::<S, T>(queries), Cut::new::<S, T>(self.group));
@@ -431,8 +436,13 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 let (r, h) = (row + i / self.group, head * self.group + i % self.group);
                 let (from, first) = (self.q.row(r).add(h * d), layout.first(i));
                 if T::CODES {
-                    *room.q_factors.add(i) =
-                        numbers::query::<S>(from, d, self.scale, q.add(first).cast(), stride);
+                    let (mut to, mut apart) = (q.add(first).cast::<u8>(), (stride, LINE_BYTES));
+                    #[cfg(target_arch = "x86_64")]
+                    if self.takes_bytes(queries) {
+                        let place = bytes::query_place(i, amx::of_tile(queries), stride);
+                        (to, apart) = (q.cast::<u8>().add(place.0), (place.1, place.2));
+                    }
+                    *room.q_factors.add(i) = numbers::query::<S>(from, d, self.scale, to, apart);
                 }
                 for j in (0..d).step_by(LANES) {
                     let x = f32::load_part::<S>(from.add(j), d - j);
@@ -474,6 +484,10 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         let (d, stride, queries) = (self.kv.d, self.stride(), parts.len() * group);
         let pairs = const { pairs::<S, T>() };
         let turns = Turns { heads, step: self.kv.tile_len() };
+        #[cfg(target_arch = "x86_64")]
+        let takes_bytes = T::CODES && self.takes_bytes(queries);
+        #[cfg(not(target_arch = "x86_64"))]
+        let takes_bytes = false;
         let pace = Pace { ahead: ahead.filter(|_| heads > 1), lines: PACE_LINES };
         #[cfg(target_arch = "x86_64")]
         let of_all = ahead;
@@ -491,7 +505,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     self.ask::<S>(after, first..first + count * heads);
                 }
                 let seen = blocks_seen(parts.iter().copied());
-                if self.tiles || seen.is_empty() {
+                if self.tiles || takes_bytes || seen.is_empty() {
                     continue;
                 }
                 let scores = Scores {
@@ -510,6 +524,10 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             #[cfg(target_arch = "x86_64")]
             if const { tile::pairs::<S, T>() } && self.tiles {
                 self.tile_scores::<S>(chunk, (queries, heads), of_all, room);
+            }
+            #[cfg(target_arch = "x86_64")]
+            if const { T::CODES && S::BYTE_DOT } && takes_bytes {
+                self.byte_scores::<S>(chunk, queries, of_all, room);
             }
 
             for k in 0..heads {
@@ -540,16 +558,41 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             if T::CODES {
                 let scales = values.map(|block| block.wrapping_add(self.kv.scales()).cast());
                 let step = self.kv.tile_len() / size_of::<f32>();
+                #[cfg(target_arch = "x86_64")]
+                let (seen, at_once) = match takes_bytes {
+                    true => {
+                        (Seen { parts, cut: Cut::none(group, parts.len()) }, bytes::STEP_BLOCKS)
+                    }
+                    false => (seen, 1),
+                };
+                #[cfg(not(target_arch = "x86_64"))]
+                let at_once = 1;
                 match pace.ahead {
-                    None => {
-                        S::enter(WholeWeights::<false> { scales, step, heads, seen, pace, room })
-                    }
-                    Some(_) => {
-                        S::enter(WholeWeights::<true> { scales, step, heads, seen, pace, room })
-                    }
+                    None => S::enter(WholeWeights::<false> {
+                        scales,
+                        step,
+                        heads,
+                        seen,
+                        at_once,
+                        pace,
+                        room,
+                    }),
+                    Some(_) => S::enter(WholeWeights::<true> {
+                        scales,
+                        step,
+                        heads,
+                        seen,
+                        at_once,
+                        pace,
+                        room,
+                    }),
                 }
             }
 
+            #[cfg(target_arch = "x86_64")]
+            if const { T::CODES && S::BYTE_DOT } && takes_bytes {
+                return self.byte_values::<S>(chunk, queries, of_all, room);
+            }
             #[cfg(target_arch = "x86_64")]
             if const { tile::pairs::<S, T>() } && self.tiles {
                 return self.tile_values::<S>(chunk, (group, heads), parts, of_all, room);

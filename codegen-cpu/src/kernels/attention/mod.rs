@@ -20,6 +20,8 @@
 mod ahead;
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod bytes;
 mod codes;
 mod item;
 mod numbers;
@@ -35,7 +37,7 @@ pub(crate) use sinks::SinkAttention;
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::kv::{BLOCK_TOKENS, Kv};
-use super::simd::{Simd, Vectorised};
+use super::simd::{LINE_BYTES, Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
 use ahead::Lead;
@@ -82,8 +84,10 @@ pub(crate) struct Attention<T, O> {
     group: usize,
     kv: Kv,
     scale: f32,
-    /// Whether AMX tiles take the queries.
+    /// Whether AMX tiles take the queries, and keys and values of bf16.
     tiles: bool,
+    /// Whether they take many queries and codes.
+    byte_tiles: bool,
     blocks: usize,
     q: Rows<f32>,
     state: Rows<T>,
@@ -153,6 +157,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             kv,
             scale,
             tiles: T::BF16 && d.is_multiple_of(KEY_STEP) && b.has_tiles(),
+            byte_tiles: T::CODES && d.is_multiple_of(LINE_BYTES) && b.has_tiles(),
             blocks,
             q,
             state,
@@ -193,7 +198,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             for sequence in 0..self.sequences {
                 for i in 0..parts * self.kv.heads {
                     // Tiles meet all rows of a head in turn, whose keys and values stay in a cache.
-                    let (head, i) = match self.tiles {
+                    let (head, i) = match self.tiles || self.byte_tiles {
                         true => (i / parts, i % parts),
                         false => (i % self.kv.heads, i / self.kv.heads),
                     };
@@ -228,7 +233,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     #[inline(always)]
     fn item_rows(&self, threads: usize) -> usize {
         let all = self.sequences * self.rows * self.group * self.kv.heads;
-        let queries = match self.tiles {
+        let queries = match self.tiles || self.byte_tiles {
             true => AMX_QUERIES,
             false => (all / (THREAD_ITEMS * threads)).clamp(FEWEST_QUERIES, ITEM_QUERIES),
         };

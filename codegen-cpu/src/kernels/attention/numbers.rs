@@ -10,7 +10,7 @@ use super::tile::CHUNK_TOKENS;
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::quantize::magnitude;
-use crate::kernels::simd::{LANES, ROUND, Simd};
+use crate::kernels::simd::{LANES, LINE_BYTES, ROUND, Simd};
 use std::ops::Range;
 
 /// The largest number: its upper byte is at most 127.
@@ -51,18 +51,18 @@ fn scales(most: f32) -> (f32, f32) {
     if most < LEAST { (0.0, 0.0) } else { (LARGEST / most, most / LARGEST) }
 }
 
-/// Makes numbers of a query's `d` elements at `x`, each plane `stride` bytes long, which is `d` or more in
-/// whole vectors. Scores are to be multiplied with `scale`, which is put into the factors.
+/// Makes numbers of a query's `d` elements at `x`, the second plane `plane` bytes behind the first, and each line of 64
+/// numbers `step` bytes behind the one before. Scores are to be multiplied with `scale`, which is put into the factors.
 ///
 /// # Safety
-/// As [`Simd`]; `x` is valid for `d` elements, `to` for two planes.
+/// As [`Simd`]; `x` is valid for `d` elements, `to` for two planes of whole vectors.
 #[inline(always)]
 pub(super) unsafe fn query<S: Simd>(
     x: *const f32,
     d: usize,
     scale: f32,
     to: *mut u8,
-    stride: usize,
+    (plane, step): (usize, usize),
 ) -> Factors {
     // SAFETY: as the caller's.
     unsafe {
@@ -70,7 +70,8 @@ pub(super) unsafe fn query<S: Simd>(
         let mut total = S::splat_bits(0);
         for i in (0..d).step_by(LANES) {
             let x = f32::load_part::<S>(x.add(i), d - i);
-            total = S::add_bits(total, store::<S>(S::mul(x, S::splat(by)), to.add(i), stride));
+            let to = to.add(i / LINE_BYTES * step + i % LINE_BYTES);
+            total = S::add_bits(total, store::<S>(S::mul(x, S::splat(by)), to, plane));
         }
         Factors::new::<S>(scale * back, total)
     }
@@ -245,6 +246,16 @@ impl<S: Simd> Sum<S> {
     pub(super) unsafe fn zero() -> Self {
         // SAFETY: as the caller's.
         unsafe { Self([S::splat_bits(0); 2]) }
+    }
+
+    /// That of 16 products with bytes above `2^7` and as many with bytes below, where the machine multiplies bytes.
+    ///
+    /// # Safety
+    /// As [`Simd`]; both are valid for a vector.
+    #[inline(always)]
+    pub(super) unsafe fn of_planes(planes: [*mut i32; 2]) -> Self {
+        // SAFETY: the caller's promise.
+        Self(planes.map(|sums| unsafe { S::load_bits(sums.cast_const().cast()) }))
     }
 
     /// # Safety

@@ -60,6 +60,11 @@ pub(super) struct Cut {
 }
 
 impl Cut {
+    /// That of `rows` rows of `group` queries which all go together.
+    pub(super) fn none(group: usize, rows: usize) -> Self {
+        Self { group, rows, most: rows * group }
+    }
+
     /// The cut of `group` queries for each row.
     #[inline(always)]
     pub(super) fn new<S: Simd, T: KvElement>(group: usize) -> Self {
