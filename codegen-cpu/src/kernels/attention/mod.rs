@@ -15,7 +15,8 @@
 //! show; with AMX tiles, for heads of whole steps of 32 elements, the tokens of a block at a time.
 //!
 //! Where keys and values are codes of 8 bits, queries and weights become whole numbers of 15 bits, by a scale
-//! for each query and for each chunk of its weights, and their products with codes are summed exactly.
+//! for each query and for each chunk of its weights, and their products with codes are summed exactly, those of many
+//! queries with AMX tiles.
 
 mod ahead;
 #[cfg(target_arch = "x86_64")]
