@@ -559,33 +559,20 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 let scales = values.map(|block| block.wrapping_add(self.kv.scales()).cast());
                 let step = self.kv.tile_len() / size_of::<f32>();
                 #[cfg(target_arch = "x86_64")]
-                let (seen, at_once) = match takes_bytes {
+                let seen = match takes_bytes {
                     true => {
-                        (Seen { parts, cut: Cut::none(group, parts.len()) }, bytes::STEP_BLOCKS)
+                        let cut = Cut::together(group, parts.len(), bytes::STEP_BLOCKS);
+                        Seen { parts, cut }
                     }
-                    false => (seen, 1),
+                    false => seen,
                 };
-                #[cfg(not(target_arch = "x86_64"))]
-                let at_once = 1;
                 match pace.ahead {
-                    None => S::enter(WholeWeights::<false> {
-                        scales,
-                        step,
-                        heads,
-                        seen,
-                        at_once,
-                        pace,
-                        room,
-                    }),
-                    Some(_) => S::enter(WholeWeights::<true> {
-                        scales,
-                        step,
-                        heads,
-                        seen,
-                        at_once,
-                        pace,
-                        room,
-                    }),
+                    None => {
+                        S::enter(WholeWeights::<false> { scales, step, heads, seen, pace, room })
+                    }
+                    Some(_) => {
+                        S::enter(WholeWeights::<true> { scales, step, heads, seen, pace, room })
+                    }
                 }
             }
 

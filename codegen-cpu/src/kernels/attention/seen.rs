@@ -34,7 +34,7 @@ impl<'a> Seen<'a> {
     /// The tiles of a KV head.
     #[inline(always)]
     pub(super) fn tiles(self) -> impl Iterator<Item = Tile<'a>> {
-        let Self { parts: mut rest, cut: Cut { group, rows, most } } = self;
+        let Self { parts: mut rest, cut: Cut { group, rows, most, .. } } = self;
         let (mut first, mut left, mut parts) = (0, 0, &rest[..0]);
         std::iter::from_fn(move || {
             if left == 0 {
@@ -57,12 +57,22 @@ pub(super) struct Cut {
     rows: usize,
     /// The most queries of a tile.
     most: usize,
+    /// Blocks that are multiplied together, a power of two.
+    blocks: usize,
 }
 
 impl Cut {
-    /// That of `rows` rows of `group` queries which all go together.
-    pub(super) fn none(group: usize, rows: usize) -> Self {
-        Self { group, rows, most: rows * group }
+    /// All queries of `rows` rows of `group` each together, with so many blocks at once.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn together(group: usize, rows: usize, blocks: usize) -> Self {
+        Self { group, rows, most: rows * group, blocks }
+    }
+
+    /// The blocks that are multiplied for rows of which each sees its part of a chunk.
+    #[inline(always)]
+    pub(super) fn blocks_seen(self, parts: &[(usize, usize)]) -> Range<usize> {
+        let (seen, rest) = (blocks_seen(parts.iter().copied()), self.blocks - 1);
+        seen.start & !rest..(seen.end + rest) & !rest
     }
 
     /// The cut of `group` queries for each row.
@@ -70,10 +80,10 @@ impl Cut {
     pub(super) fn new<S: Simd, T: KvElement>(group: usize) -> Self {
         let most = most_queries::<S, T>();
         match group <= most {
-            true => Self { group, rows: most / group, most },
+            true => Self { group, rows: most / group, most, blocks: 1 },
             false => {
                 let tiles = group.div_ceil(most.min(good_queries::<S, T>()));
-                Self { group, rows: 1, most: group.div_ceil(tiles) }
+                Self { group, rows: 1, most: group.div_ceil(tiles), blocks: 1 }
             }
         }
     }

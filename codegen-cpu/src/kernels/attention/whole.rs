@@ -3,7 +3,7 @@
 use super::ahead::Pace;
 use super::item::Room;
 use super::numbers;
-use super::seen::{Seen, Tile, blocks_seen};
+use super::seen::{Seen, Tile};
 use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 
@@ -17,8 +17,6 @@ pub(super) struct WholeWeights<'a, const PACED: bool> {
     pub(super) heads: usize,
     /// What each row sees.
     pub(super) seen: Seen<'a>,
-    /// How many blocks are multiplied at once: all of those of which some are seen get weights.
-    pub(super) at_once: usize,
     pub(super) pace: Pace<'a>,
     /// That of the item.
     pub(super) room: Room,
@@ -31,20 +29,16 @@ impl<const PACED: bool> Vectorised for WholeWeights<'_, PACED> {
     /// The pointers are valid for what rows see.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self { scales, step, heads, seen, at_once, pace, room } = self;
+        let Self { scales, step, heads, seen, pace, room } = self;
         let pace = Pace { ahead: if PACED { pace.ahead } else { None }, ..pace };
         let group = seen.cut.group;
         let queries = seen.parts.len() * group;
-        let blocks = |parts: &[(usize, usize)]| {
-            let seen = blocks_seen(parts.iter().copied());
-            seen.start / at_once * at_once..seen.end.next_multiple_of(at_once)
-        };
         // SAFETY: as the caller's.
         unsafe {
             for k in 0..heads {
                 let scales = scales.map(|block| block.wrapping_add(k * step));
                 for Tile { first, count, parts } in seen.tiles() {
-                    let seen = blocks(parts);
+                    let seen = seen.cut.blocks_seen(parts);
                     let (scales, of_row) = (&scales[seen.clone()], group.min(count));
                     for (r, &part) in parts.iter().enumerate() {
                         let first = k * queries + first + r * of_row;
@@ -61,7 +55,7 @@ impl<const PACED: bool> Vectorised for WholeWeights<'_, PACED> {
             }
             for k in 0..heads {
                 for Tile { first, count, parts } in seen.tiles() {
-                    let seen = blocks(parts);
+                    let seen = seen.cut.blocks_seen(parts);
                     let first = k * queries + first;
                     for i in first..first + count {
                         let (weights, by) =
