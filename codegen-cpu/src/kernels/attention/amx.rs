@@ -110,11 +110,10 @@ impl Queries {
     /// For scores: tiles 0 to 3 are sums, 4 and 5 queries, 6 and 7 keys.
     ///
     /// # Safety
-    /// As [`Tiles::with`].
+    /// As [`Tiles::new`].
     unsafe fn with_keys(rows: usize, d: usize) -> Self {
-        let shape = |tile| (if tile < 6 { rows } else { KEY_STEP / 2 }, ROW_BYTES);
         // SAFETY: the caller's promise.
-        Self { tiles: unsafe { Tiles::with(rows, shape) }, d }
+        Self { tiles: unsafe { Tiles::new(rows) }, d }
     }
 
     /// For sums of values: tiles 0 to 3 are sums, 4 and 5 weights of the tokens of a block, 6 and 7 their values.
