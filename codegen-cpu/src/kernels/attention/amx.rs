@@ -1,4 +1,4 @@
-//! Attention over bf16 with AMX tiles: scores of up to 16 queries with the keys of a block, and their sums of its
+//! Attention over bf16 with AMX tiles: scores of one or two tiles of queries with the keys of blocks, and their sums of
 //! values.
 //!
 //! A score adds 32 elements of a key at a time, a sum of values the 16 tokens of a block, in order, whatever the
