@@ -271,7 +271,7 @@ proptest! {
 
 /// Heads of models people run, however few cases an emulator is given.
 #[test]
-fn heads_of_models_match_the_reference() {
+fn heads_of_models_match_the_reference_and_are_the_same_alone() {
     for d in [64, 80, 128] {
         for (kv, positions) in [
             (DType::BF16, vec![vec![3, 130, 131]]),

@@ -9,7 +9,7 @@ use super::ahead::{Ahead, Taken};
 use super::amx::{TILE_QUERIES, cut};
 use super::item::{Chunk, Room};
 use super::numbers::Sum;
-use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement};
+use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, CODE_STEP, KvElement};
 use crate::device::has_amx;
 use crate::kernels::element::Element;
 use crate::kernels::kv::{BLOCK_TOKENS, CODE_GROUP};
@@ -18,10 +18,8 @@ use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use std::arch::asm;
 use std::cell::Cell;
 
-/// Codes of a key, or tokens, of a step. Tiles multiply keys of whole steps only.
-pub(super) const STEP: usize = ROW_BYTES;
-/// Blocks of a step.
-pub(super) const STEP_BLOCKS: usize = STEP / BLOCK_TOKENS;
+/// Blocks of a step of values.
+pub(super) const STEP_BLOCKS: usize = CODE_STEP / BLOCK_TOKENS;
 /// Groups of tokens of a block: rows of a tile of values.
 const BLOCK_GROUPS: usize = BLOCK_TOKENS / CODE_GROUP;
 /// Bytes of a tile of keys, or of values.
@@ -37,13 +35,10 @@ const fn sums_len(d: usize) -> usize {
     2 * TILE_QUERIES * if d > CHUNK_TOKENS { d } else { CHUNK_TOKENS }
 }
 
-/// Where the first plane of a query of `d` elements begins, in bytes, of tiles of `each` queries that lie `stride` floats
-/// apart; how far behind it the second one begins; and how far behind a step the next one.
-#[inline(always)]
-pub(super) fn query_place(query: usize, each: usize, stride: usize) -> (usize, usize, usize) {
-    let row = query % each;
-    let first = (query - row) * stride * size_of::<f32>() + row * ROW_BYTES;
-    (first, each * ROW_BYTES, 2 * each * ROW_BYTES)
+/// How far behind the first plane of a query the second one begins, and how far behind a step the next one, in bytes, in
+/// tiles of `each` queries.
+pub(super) const fn apart(each: usize) -> (usize, usize) {
+    (each * ROW_BYTES, 2 * each * ROW_BYTES)
 }
 
 /// Both planes of a tile of whole numbers: where each begins, bytes between rows, and bytes between steps.
@@ -153,13 +148,13 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     /// Whether tiles of bytes meet `queries` queries of a head.
     #[inline(always)]
     pub(super) fn takes_bytes(&self, queries: usize) -> bool {
-        self.byte_tiles && queries > TILE_QUERIES
+        T::CODES && self.tiles && queries > TILE_QUERIES
     }
 
     /// Scores of an item's `queries` queries of a head with a chunk, as [`KvElement::scores`] has them.
     ///
     /// # Safety
-    /// As for [`Attention::item`]; `room` is the item's, whose queries lie where [`query_place`] says.
+    /// As for [`Attention::item`]; `room` is the item's, whose queries lie in tiles as [`apart`] says.
     #[inline(always)]
     pub(super) unsafe fn byte_scores<S: Simd>(
         &self,
@@ -169,15 +164,16 @@ impl<T: KvElement, O: Element> Attention<T, O> {
         room: Room,
     ) {
         let &Chunk { first, end, ref keys, .. } = chunk;
-        let (d, stride, (tiles, each)) = (self.kv.d, self.stride(), cut(queries));
+        let (d, (tiles, each)) = (self.kv.d, cut(queries));
+        let (plane, step) = apart(each);
         // SAFETY: as the caller's; keys of blocks that hold no tokens are those of some block.
         unsafe {
             let of = Tiles::new(each);
             let mut ahead = Taken::new(ahead);
             let sums = self.sums(room, CHUNK_TOKENS);
             for tile in 0..tiles {
-                let (at, plane, step) = query_place(tile * each, each, stride);
-                let high = room.q.cast_const().cast::<u8>().add(at);
+                let room = room.from(tile * each);
+                let high = room.q.cast_const().cast::<u8>();
                 let x = Planes { planes: [high, high.add(plane)], stride: ROW_BYTES, step };
                 for b in (first / 2 * 2..end).step_by(2) {
                     if tile == 0 {
@@ -186,11 +182,10 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     let codes = [keys[b].cast(), keys[b + 1].cast()];
                     let planes = sums.planes.map(|plane| plane.add(b * BLOCK_TOKENS));
                     let columns = Columns { codes, step: TILE_BYTES };
-                    multiply(&of, x, columns, d / STEP, Sums { planes, ..sums });
+                    multiply(&of, x, columns, d / CODE_STEP, Sums { planes, ..sums });
                 }
-                for query in tile * each..queries.min((tile + 1) * each) {
-                    let factors = *room.q_factors.add(query);
-                    let row = (query - tile * each) * CHUNK_TOKENS;
+                for query in 0..each.min(queries.saturating_sub(tile * each)) {
+                    let (factors, row) = (*room.q_factors.add(query), query * CHUNK_TOKENS);
                     let mut largest = S::splat(f32::NEG_INFINITY);
                     for (b, keys) in keys.iter().enumerate().take(end).skip(first) {
                         let at = b * BLOCK_TOKENS;
@@ -198,7 +193,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                         let scales = S::load(keys.add(self.kv.scales()).cast());
                         let by = S::mul(scales, S::splat(factors.scale));
                         let score = S::mul(sum.total(factors), by);
-                        S::store(room.scores.add(query * CHUNK_TOKENS + at), score);
+                        S::store(room.scores.add(row + at), score);
                         largest = S::max(largest, score);
                     }
                     S::store(room.largest.add(query * LANES), largest);
@@ -234,7 +229,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 values.iter().enumerate().take(to * STEP_BLOCKS).skip(from * STEP_BLOCKS)
             {
                 self.ask_for_blocks::<S>(1, &mut ahead);
-                let to = packed.add(b / STEP_BLOCKS * STEP * d);
+                let to = packed.add(b / STEP_BLOCKS * CODE_STEP * d);
                 for row in 0..BLOCK_GROUPS {
                     let values = values.cast::<u32>().add(row * d);
                     let to = to.add((b % STEP_BLOCKS * BLOCK_GROUPS + row) * ROW_BYTES);
@@ -247,19 +242,19 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             ahead.put_back();
             let sums = self.sums(room, d);
             for tile in 0..tiles {
-                let high: *const u8 = room.rounded.add(tile * each * CHUNK_TOKENS).cast();
-                let high = high.add(from * STEP);
+                let room = room.from(tile * each);
+                let high = room.rounded.cast_const().cast::<u8>().add(from * CODE_STEP);
                 let planes = [high, high.add(CHUNK_TOKENS)];
-                let x = Planes { planes, stride: 2 * CHUNK_TOKENS, step: STEP };
+                let x = Planes { planes, stride: 2 * CHUNK_TOKENS, step: CODE_STEP };
                 for i in (0..d).step_by(2 * LANES) {
-                    let a = packed.add(from * STEP * d + i / LANES * TILE_BYTES).cast_const();
-                    let columns = Columns { codes: [a, a.add(TILE_BYTES)], step: STEP * d };
+                    let a = packed.add(from * CODE_STEP * d + i / LANES * TILE_BYTES).cast_const();
+                    let columns = Columns { codes: [a, a.add(TILE_BYTES)], step: CODE_STEP * d };
                     let planes = sums.planes.map(|plane| plane.add(i));
                     multiply(&of, x, columns, to - from, Sums { planes, ..sums });
                 }
-                for query in tile * each..queries.min((tile + 1) * each) {
+                for query in 0..each.min(queries.saturating_sub(tile * each)) {
                     let factors = *room.factors.add(query);
-                    let (row, by) = ((query - tile * each) * d, S::splat(factors.scale));
+                    let (row, by) = (query * d, S::splat(factors.scale));
                     for i in (0..d).step_by(LANES) {
                         let sum = Sum::<S>::of_planes(sums.planes.map(|plane| plane.add(row + i)));
                         let at = room.sums.add(query * stride + i);
@@ -296,4 +291,4 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     }
 }
 
-const _: () = assert!(CHUNK_BLOCKS.is_multiple_of(STEP_BLOCKS));
+const _: () = assert!(CODE_STEP == ROW_BYTES && CHUNK_BLOCKS.is_multiple_of(STEP_BLOCKS));

@@ -194,7 +194,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     #[inline(always)]
     fn places(&self, queries: usize) -> usize {
         #[cfg(target_arch = "x86_64")]
-        if self.tiles || self.byte_tiles {
+        if self.tiles {
             return amx::places(queries);
         }
         queries
@@ -204,18 +204,31 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     #[inline(always)]
     fn layout(&self, queries: usize) -> Layout {
         #[cfg(target_arch = "x86_64")]
-        if self.tiles {
+        if T::BF16 && self.tiles {
             return Layout { stride: self.stride(), tile: amx::of_tile(queries) };
         }
         let _ = queries;
         Layout { stride: self.stride(), tile: 1 }
     }
 
+    /// Where the whole numbers of query `i` of `queries` of a head begin, in floats, and what [`numbers::query`] wants to
+    /// know of how they lie.
+    #[inline(always)]
+    fn numbers_at(&self, i: usize, queries: usize, layout: Layout) -> (usize, (usize, usize)) {
+        #[cfg(target_arch = "x86_64")]
+        if self.takes_bytes(queries) {
+            let tile = amx::of_tile(queries);
+            return (Layout { tile, ..layout }.first(i), bytes::apart(tile));
+        }
+        let _ = queries;
+        (layout.first(i), (layout.stride, LINE_BYTES))
+    }
+
     /// Floats of working memory for values as AMX tiles take them.
     #[inline(always)]
     fn kept(&self) -> usize {
         #[cfg(target_arch = "x86_64")]
-        if self.byte_tiles {
+        if T::CODES && self.tiles {
             return bytes::floats(self.kv.d);
         }
         if self.tiles { CHUNK_TOKENS * self.kv.d / 2 } else { 0 }
@@ -384,8 +397,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             let mut next = chunk_at(begin);
             // The first item of a sequence, or with tiles of a head, reads them from memory.
             let bytes = (longest - begin.min(longest)) / BLOCK_TOKENS * self.kv.block_len();
-            let in_turn = self.tiles || self.byte_tiles;
-            let bytes = if in_turn { bytes / self.kv.heads * heads } else { bytes };
+            let bytes = if self.tiles { bytes / self.kv.heads * heads } else { bytes };
             let asks = row == sequence * self.rows || bytes * size_of::<T>() > KEPT_BYTES;
             let mut runs = [Run::NONE; 6 * CHUNK_BLOCKS];
             let (as_one, by_rows) = (Cut::new::<S, T>(queries), Cut::new::<S, T>(self.group));
@@ -428,7 +440,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     /// As for [`Attention::item`]; `room` is theirs.
     #[inline(always)]
     unsafe fn enter<S: Simd>(&self, row: usize, head: usize, queries: usize, room: Room) {
-        let (d, stride, pairs) = (self.kv.d, self.stride(), const { pairs::<S, T>() });
+        let (d, pairs) = (self.kv.d, const { pairs::<S, T>() });
         let Room { layout: layout @ Layout { tile, .. }, q, sums, .. } = room;
         // SAFETY: as the caller's.
         unsafe {
@@ -436,12 +448,8 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 let (r, h) = (row + i / self.group, head * self.group + i % self.group);
                 let (from, first) = (self.q.row(r).add(h * d), layout.first(i));
                 if T::CODES {
-                    let (mut to, mut apart) = (q.add(first).cast::<u8>(), (stride, LINE_BYTES));
-                    #[cfg(target_arch = "x86_64")]
-                    if self.takes_bytes(queries) {
-                        let place = bytes::query_place(i, amx::of_tile(queries), stride);
-                        (to, apart) = (q.cast::<u8>().add(place.0), (place.1, place.2));
-                    }
+                    let (first, apart) = self.numbers_at(i, queries, layout);
+                    let to = q.add(first).cast();
                     *room.q_factors.add(i) = numbers::query::<S>(from, d, self.scale, to, apart);
                 }
                 for j in (0..d).step_by(LANES) {
@@ -505,7 +513,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                     self.ask::<S>(after, first..first + count * heads);
                 }
                 let seen = blocks_seen(parts.iter().copied());
-                if self.tiles || takes_bytes || seen.is_empty() {
+                if T::BF16 && self.tiles || takes_bytes || seen.is_empty() {
                     continue;
                 }
                 let scores = Scores {

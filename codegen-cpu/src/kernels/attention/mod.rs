@@ -38,14 +38,14 @@ pub(crate) use sinks::SinkAttention;
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::kv::{BLOCK_TOKENS, Kv};
-use super::simd::{LINE_BYTES, Simd, Vectorised};
+use super::simd::{Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
 use ahead::Lead;
 use item::Item;
 use sinks::Sinks;
 use std::ops::Range;
-use tile::{CHUNK_BLOCKS, KEY_STEP, KvElement};
+use tile::{CHUNK_BLOCKS, CODE_STEP, KEY_STEP, KvElement};
 
 /// What a row costs beside its context, in tokens: of a prompt, such that threads wait least for each other.
 const ROW_COST_TOKENS: usize = 48;
@@ -85,10 +85,8 @@ pub(crate) struct Attention<T, O> {
     group: usize,
     kv: Kv,
     scale: f32,
-    /// Whether AMX tiles take the queries, and keys and values of bf16.
+    /// Whether AMX tiles take the queries, over codes where there are many.
     tiles: bool,
-    /// Whether they take many queries and codes.
-    byte_tiles: bool,
     blocks: usize,
     q: Rows<f32>,
     state: Rows<T>,
@@ -157,8 +155,9 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             group: heads / kv_heads,
             kv,
             scale,
-            tiles: T::BF16 && d.is_multiple_of(KEY_STEP) && b.has_tiles(),
-            byte_tiles: T::CODES && d.is_multiple_of(LINE_BYTES) && b.has_tiles(),
+            tiles: b.has_tiles()
+                && (T::BF16 && d.is_multiple_of(KEY_STEP)
+                    || T::CODES && d.is_multiple_of(CODE_STEP)),
             blocks,
             q,
             state,
@@ -199,7 +198,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             for sequence in 0..self.sequences {
                 for i in 0..parts * self.kv.heads {
                     // Tiles meet all rows of a head in turn, whose keys and values stay in a cache.
-                    let (head, i) = match self.tiles || self.byte_tiles {
+                    let (head, i) = match self.tiles {
                         true => (i / parts, i % parts),
                         false => (i % self.kv.heads, i / self.kv.heads),
                     };
@@ -234,7 +233,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
     #[inline(always)]
     fn item_rows(&self, threads: usize) -> usize {
         let all = self.sequences * self.rows * self.group * self.kv.heads;
-        let queries = match self.tiles || self.byte_tiles {
+        let queries = match self.tiles {
             true => AMX_QUERIES,
             false => (all / (THREAD_ITEMS * threads)).clamp(FEWEST_QUERIES, ITEM_QUERIES),
         };

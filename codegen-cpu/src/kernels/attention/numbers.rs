@@ -252,6 +252,7 @@ impl<S: Simd> Sum<S> {
     ///
     /// # Safety
     /// As [`Simd`]; both are valid for a vector.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) unsafe fn of_planes(planes: [*mut i32; 2]) -> Self {
         // SAFETY: the caller's promise.

@@ -17,6 +17,8 @@ pub(super) const CHUNK_TOKENS: usize = 128;
 pub(super) const CHUNK_BLOCKS: usize = CHUNK_TOKENS / BLOCK_TOKENS;
 /// Elements of a key that AMX tiles multiply at once: of heads of whole steps only.
 pub(super) const KEY_STEP: usize = 32;
+/// The same of keys of codes, and tokens of values of codes.
+pub(super) const CODE_STEP: usize = 64;
 /// The most query heads of a tile, on machines with registers for them.
 pub(super) const MOST_QUERIES: usize = 7;
 
