@@ -6,8 +6,9 @@ use precast_runtime::testing::{Collected, FakeDevice, FakeModel, collector};
 use precast_runtime::{Engine, EngineOptions, Request, Sampling, StepOutcome};
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
+use tracing::{Dispatch, subscriber::NoSubscriber};
 
 pub(crate) fn greedy() -> Sampling {
     Sampling { temperature: 0.0, ..Sampling::default() }
@@ -46,6 +47,10 @@ pub(crate) fn prompt(salt: u32, len: usize, vocab_size: u32) -> Vec<u32> {
 
 /// The lines that this thread logs while `work` is done, `info` and above.
 pub(crate) fn logged<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+    // Were ours the only subscriber, `tracing` would ask that of whichever thread first comes to a message
+    // whether anybody wants it, and keep the answer for all threads; a test beside this one has none.
+    static SECOND: OnceLock<Dispatch> = OnceLock::new();
+    SECOND.get_or_init(|| Dispatch::new(NoSubscriber::new()));
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
