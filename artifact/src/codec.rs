@@ -4,7 +4,7 @@ use crate::{ArtifactError, Plan};
 use std::path::Path;
 
 /// Version of the container and of everything in it.
-pub const FORMAT_VERSION: u32 = 10;
+pub const FORMAT_VERSION: u32 = 11;
 
 const MAGIC: [u8; 8] = *b"PRECAST\0";
 

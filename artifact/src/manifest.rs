@@ -299,8 +299,6 @@ pub struct WeightEntry {
     pub offset: u64,
     /// Length in bytes, padding included.
     pub bytes: u64,
-    /// Which of these say nothing: room that was kept for what could not be stored in less. Empty where there is none.
-    pub gap: Range<u64>,
     /// Where the weight was quantised when it was packed: the root of the mean square of the error
     /// over that of the original values.
     pub quantization_error: Option<f32>,
@@ -312,11 +310,9 @@ impl WeightEntry {
         self.layout == Layout::Nd && self.dims.len() == 2
     }
 
-    /// The bytes of the weight file of which steps read few or none: a table, or the gap.
-    pub fn unread(&self) -> Range<usize> {
-        let gap = if self.is_table() { 0..self.bytes } else { self.gap.clone() };
-        let at = |byte: u64| self.offset.saturating_add(byte.min(self.bytes)) as usize;
-        at(gap.start)..at(gap.end)
+    /// Its bytes in the weight file.
+    pub fn range(&self) -> Range<usize> {
+        self.offset as usize..self.offset.saturating_add(self.bytes) as usize
     }
 }
 

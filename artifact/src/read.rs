@@ -6,6 +6,7 @@ use crate::{
 };
 use std::{
     fs,
+    ops::Range,
     path::{Component, Path, PathBuf},
 };
 use tensor::MappedFile;
@@ -121,22 +122,27 @@ impl Artifact {
         let path = self.path(&self.manifest.weights_file);
         let weights =
             MappedFile::open(&path).map_err(|source| ArtifactError::Io { path, source })?;
-        for unread in self.manifest.weights.iter().map(WeightEntry::unread) {
-            weights.keep_small_pages(unread.start, unread.len());
+        for table in self.tables() {
+            weights.keep_small_pages(table.start, table.len());
         }
         Ok(weights)
     }
 
-    /// Compares mapped weights with their checksum. Reads every byte; those of which steps read few or none are given
-    /// back to the system at once.
+    /// Where tables are in the weights.
+    fn tables(&self) -> impl Iterator<Item = Range<usize>> {
+        self.manifest.weights.iter().filter(|w| w.is_table()).map(WeightEntry::range)
+    }
+
+    /// Compares mapped weights with their checksum. Reads every byte; those of tables are given back to the system at
+    /// once.
     ///
     /// # Errors
     /// [`ArtifactError::Damaged`] when they differ.
     pub fn check_weights(&self, weights: &MappedFile) -> Result<(), ArtifactError> {
         let entry = &self.manifest.weights_file;
         let checksum = checksum_in_pieces(weights, |piece| {
-            for unread in self.manifest.weights.iter().map(WeightEntry::unread) {
-                let (start, end) = (piece.start.max(unread.start), piece.end.min(unread.end));
+            for table in self.tables() {
+                let (start, end) = (piece.start.max(table.start), piece.end.min(table.end));
                 if start < end {
                     weights.release(start, end - start);
                 }

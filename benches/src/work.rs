@@ -1,8 +1,8 @@
 //! The least that a step has to do: what it is measured against.
 
 use crate::checkpoint::Shape;
-use artifact::{Manifest, WeightEntry};
-use tensor::{Compact, layout::Layout};
+use artifact::Manifest;
+use tensor::layout::Layout;
 
 /// Bytes read from memory and operations done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,16 +49,10 @@ impl Work {
 fn weights(s: &Shape, m: &Manifest, tokens: f64) -> f64 {
     let hit =
         s.experts.map_or(1.0, |e| 1.0 - (1.0 - e.per_token as f64 / e.count as f64).powf(tokens));
-    let stored = |w: &WeightEntry| match (w.layout, &w.dims[..]) {
-        (Layout::Compact, [outer @ .., rows, width]) => {
-            outer.iter().product::<u64>() as f64 * Compact::new(*rows, *width).read_bytes() as f64
-        }
-        _ => w.bytes as f64,
-    };
     let needed = m.weights.iter().map(|w| match w.dims[..] {
-        [_, _, _] => hit * stored(w),
+        [_, _, _] => hit * w.bytes as f64,
         [rows, width] if w.layout == Layout::Nd && (rows, width) == (s.vocab_size, s.hidden) => 0.0,
-        _ => stored(w),
+        _ => w.bytes as f64,
     });
     needed.sum()
 }

@@ -187,7 +187,6 @@ mod tests {
             layout,
             offset: 0,
             bytes: 1000,
-            gap: 0..0,
             quantization_error: error,
         }
     }

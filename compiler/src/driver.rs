@@ -436,7 +436,7 @@ impl Prepared {
         &self.kernel_files
     }
 
-    /// What the weight file will hold, in the order plans read it.
+    /// What the weight file will hold, in the order plans read it, each with the most bytes it may take.
     pub fn weights(&self) -> &[WeightEntry] {
         self.weights.entries()
     }
@@ -447,7 +447,7 @@ impl Prepared {
     }
 
     /// Packs the weights and writes the artifact at `out`, which appears whole or not at all.
-    /// `progress` gets the bytes of weights written so far, out of [`Memory::weights_bytes`].
+    /// `progress` gets the bytes of weights dealt with so far, out of the [`Memory::weights_bytes`] of [`Prepared::memory`].
     ///
     /// # Errors
     /// [`CompileError`] when reading, writing or recording fails.
@@ -459,18 +459,6 @@ impl Prepared {
         recorder: Option<Recorder<'_>>,
     ) -> Result<Manifest, CompileError> {
         let writer = Writer::create(out)?;
-        let mut plans = Vec::with_capacity(self.emitted.len());
-        for e in &self.emitted {
-            plans.push(PlanEntry {
-                file: writer.plan(&e.plan)?,
-                phase: e.plan.phase,
-                rows: e.plan.rows,
-                context_tokens: e.plan.context_tokens,
-                arena_bytes: e.plan.arena_bytes,
-                unshared_bytes: e.unshared_bytes,
-                steps: e.plan.steps.len() as u32,
-            });
-        }
         let mut files: Vec<FileEntry> = Vec::new();
         for (path, bytes) in &checkpoint.files {
             files.push(writer.file(path, bytes)?);
@@ -481,8 +469,22 @@ impl Prepared {
         }
         let mut stream = writer.stream("weights/weights.bin")?;
         let align = self.weight_align;
-        self.weights.write(&self.recipes, checkpoint.weights, &mut stream, align, progress)?;
+        let weights =
+            self.weights.write(&self.recipes, checkpoint.weights, &mut stream, align, progress)?;
         let weights_file = stream.finish()?;
+        let mut plans = Vec::with_capacity(self.emitted.len());
+        for e in &mut self.emitted {
+            weights.place(&mut e.plan);
+            plans.push(PlanEntry {
+                file: writer.plan(&e.plan)?,
+                phase: e.plan.phase,
+                rows: e.plan.rows,
+                context_tokens: e.plan.context_tokens,
+                arena_bytes: e.plan.arena_bytes,
+                unshared_bytes: e.unshared_bytes,
+                steps: e.plan.steps.len() as u32,
+            });
+        }
 
         let mut model_hash = Hasher::default();
         model_hash.update(&checkpoint.config_json);
@@ -511,10 +513,10 @@ impl Prepared {
             kv: self.kv,
             window: self.window,
             sequences: self.sequences,
-            memory: self.memory,
+            memory: Memory { weights_bytes: weights_file.bytes, ..self.memory },
             states: self.states.into_entries(),
             weights_file,
-            weights: self.weights.entries().to_vec(),
+            weights: weights.into_entries(),
             files,
             recorded: None,
         };

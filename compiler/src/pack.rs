@@ -4,9 +4,9 @@ use crate::{
     CompileError,
     recipe::{Packed, Reader, Recipes},
 };
-use artifact::{FileStream, WeightEntry};
+use artifact::{FileStream, Plan, Space, WeightEntry};
 use ir::{DType, Layout};
-use std::{collections::HashMap, ops::Range};
+use std::collections::HashMap;
 use tensor::{
     Compact, Entry, WeightSource,
     layout::{Nz, Panels},
@@ -18,7 +18,8 @@ const CHUNK_ROWS: u64 = 512;
 /// Bytes of an unpacked weight that are read at a time, where a panel is no larger.
 const CHUNK_BYTES: u64 = 32 << 20;
 
-/// Every distinct weight, with the offset it will have in the file.
+/// Every distinct weight, with a place in a file in which each has the most bytes it may take. Plans are made with
+/// these places; those in the real file are known when it is written.
 #[derive(Default)]
 pub(crate) struct WeightTable {
     known: HashMap<Packed, usize>,
@@ -46,7 +47,6 @@ impl WeightTable {
             layout: packed.layout,
             offset,
             bytes,
-            gap: 0..0,
             quantization_error: None,
         });
         self.weights.push(packed.clone());
@@ -54,7 +54,7 @@ impl WeightTable {
         &self.entries[at]
     }
 
-    /// Length of the file.
+    /// The most bytes that the file may have.
     pub(crate) fn bytes(&self) -> u64 {
         self.end
     }
@@ -64,32 +64,59 @@ impl WeightTable {
     }
 
     /// Reads, converts and writes every weight, and notes what quantising it lost. `progress` gets
-    /// the bytes written so far.
+    /// the bytes dealt with so far, of [`WeightTable::bytes`].
     pub(crate) fn write(
-        &mut self,
+        self,
         recipes: &Recipes,
         source: &dyn WeightSource,
         out: &mut FileStream,
         align: u64,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<(), CompileError> {
+    ) -> Result<WrittenWeights, CompileError> {
         let mut reader = Reader::new(recipes, source);
-        for (packed, entry) in self.weights.iter().zip(&mut self.entries) {
-            let at = out.align(align)?;
-            assert_eq!(at, entry.offset, "weights are written at the offsets plans were given");
-            let mut written = entry.offset;
-            entry.gap = write_one(packed, recipes, &mut reader, &mut |bytes| {
-                out.write(bytes)?;
-                written += bytes.len() as u64;
-                progress(written);
+        let mut entries = Vec::with_capacity(self.entries.len());
+        for (packed, planned) in self.weights.iter().zip(&self.entries) {
+            let offset = out.align(align)?;
+            let mut bytes = 0;
+            write_one(packed, recipes, &mut reader, &mut |piece| {
+                out.write(piece)?;
+                bytes += piece.len() as u64;
+                progress(planned.offset + bytes);
                 Ok(())
             })?;
-            let error = reader.take_error();
-            if recipes.quantizes(packed.recipe) {
-                entry.quantization_error = Some(error as f32);
-            }
+            assert!(bytes <= planned.bytes, "plans were made with the most bytes of a weight");
+            let error = reader.take_error() as f32;
+            let quantization_error = recipes.quantizes(packed.recipe).then_some(error);
+            entries.push(WeightEntry { offset, bytes, quantization_error, ..planned.clone() });
         }
-        Ok(())
+        Ok(WrittenWeights { planned: self.entries, entries })
+    }
+}
+
+/// Weights in their file.
+pub(crate) struct WrittenWeights {
+    planned: Vec<WeightEntry>,
+    entries: Vec<WeightEntry>,
+}
+
+impl WrittenWeights {
+    /// Turns the places of weights that `plan` was made with into those they have.
+    pub(crate) fn place(&self, plan: &mut Plan) {
+        for arg in plan.steps.iter_mut().flat_map(|step| &mut step.args) {
+            if arg.space != Space::Weights {
+                continue;
+            }
+            let after = self.planned.partition_point(|weight| weight.offset <= arg.offset);
+            let at = after.checked_sub(1).expect("a plan reads weights of the table");
+            let (planned, written) = (&self.planned[at], &self.entries[at]);
+            let skipped = arg.offset - planned.offset;
+            arg.offset = written.offset + skipped;
+            arg.bytes = arg.bytes.min(written.bytes.saturating_sub(skipped));
+        }
+    }
+
+    pub(crate) fn into_entries(self) -> Vec<WeightEntry> {
+        self.entries
     }
 }
 
@@ -110,13 +137,13 @@ impl Slice {
     }
 }
 
-/// Hands the bytes of a weight in its layout to `sink`, in order. Returns which of them say nothing.
+/// Hands the bytes of a weight in its layout to `sink`, in order.
 fn write_one(
     packed: &Packed,
     recipes: &Recipes,
     reader: &mut Reader<'_>,
     sink: &mut dyn FnMut(&[u8]) -> Result<(), CompileError>,
-) -> Result<Range<u64>, CompileError> {
+) -> Result<(), CompileError> {
     let matrix = recipes.get(packed.recipe);
     let (cols, dtype) = (matrix.cols, matrix.dtype);
     let slice = Slice::of(packed, matrix.rows);
@@ -156,7 +183,7 @@ fn write_one(
             start += count;
         }
     }
-    if packed.layout == Layout::Compact { compact.end(sink) } else { Ok(0..0) }
+    if packed.layout == Layout::Compact { sink(&compact.table()) } else { Ok(()) }
 }
 
 /// Row-major matrices `rows x cols`, one after the other, in another layout: what [`ir::Op::Relayout`]
@@ -179,13 +206,7 @@ pub fn arrange(dense: &[u8], rows: u64, cols: u64, dtype: DType, layout: Layout)
         out.extend_from_slice(&arranged);
     }
     if layout == Layout::Compact {
-        let end = compact.end(&mut |bytes| {
-            out.extend_from_slice(bytes);
-            Ok::<(), std::convert::Infallible>(())
-        });
-        match end {
-            Ok(_) => {}
-        }
+        out.extend(compact.table());
     }
     out
 }
@@ -216,20 +237,11 @@ impl Compacting {
         out
     }
 
-    /// What is behind the panels: the room that they do not take, in pieces, and the table. Returns where that room is.
-    fn end<E>(self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<Range<u64>, E> {
-        let gap = self.end..self.layout.table();
-        let mut left = gap.end - gap.start;
-        let zeros = vec![0; left.min(CHUNK_BYTES) as usize];
-        while left > 0 {
-            let piece = left.min(CHUNK_BYTES);
-            sink(&zeros[..piece as usize])?;
-            left -= piece;
-        }
+    /// What is behind the panels.
+    fn table(self) -> Vec<u8> {
         let mut table: Vec<u8> = self.table.iter().flat_map(|e| e.to_le_bytes()).collect();
-        table.resize((self.layout.bytes() - self.layout.table()) as usize, 0);
-        sink(&table)?;
-        Ok(gap)
+        table.resize(self.layout.table_bytes() as usize, 0);
+        table
     }
 }
 
@@ -297,6 +309,7 @@ fn pack_nz(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u8>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use artifact::{BufferRef, Phase, Step};
     use tensor::{TensorInfo, WeightError};
 
     /// Element `i` of dense or packed memory.
@@ -394,23 +407,35 @@ mod tests {
 
     /// What is written for the result of a function without parameters.
     fn written(text: &str) -> (WeightEntry, Vec<u8>) {
+        let (weights, bytes) = all_written(text);
+        (weights.into_entries().remove(0), bytes)
+    }
+
+    /// What is written for all results.
+    fn all_written(text: &str) -> (WrittenWeights, Vec<u8>) {
         let func = ir::text::parse("test.ir", text).unwrap().funcs.remove(0);
         let mut recipes = Recipes::default();
         let constants = crate::recipe::constants(&func, &mut recipes).unwrap();
         let mut table = WeightTable::default();
-        let packed = constants.packed(constants.func.results[0]).unwrap();
-        table.entry(packed, &recipes, 64);
+        for &result in &constants.func.results {
+            table.entry(constants.packed(result).unwrap(), &recipes, 64);
+        }
         let name = format!("precast-pack-{}-{}", std::process::id(), func.name);
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
         let writer = artifact::Writer::create(&dir.join("out")).unwrap();
         let mut stream = writer.stream("weights.bin").unwrap();
-        table.write(&recipes, &Counting, &mut stream, 64, &mut |_| {}).unwrap();
+        let (most, mut last) = (table.bytes(), 0);
+        let mut progress = |bytes| {
+            assert!((last..=most).contains(&bytes), "{bytes} after {last}, of {most}");
+            last = bytes;
+        };
+        let weights = table.write(&recipes, &Counting, &mut stream, 64, &mut progress).unwrap();
         stream.finish().unwrap();
         let bytes = std::fs::read(writer.staging().join("weights.bin")).unwrap();
         drop(writer);
         std::fs::remove_dir_all(&dir).unwrap();
-        (table.entries()[0].clone(), bytes)
+        (weights, bytes)
     }
 
     /// Rows of a slice are packed in pieces, and no panel holds rows of two slices.
@@ -469,9 +494,9 @@ mod tests {
         }
     }
 
-    /// The panels of all slices follow one another, and what they leave of their room is one gap.
+    /// The panels of all slices follow one another, and the table is behind them.
     #[test]
-    fn compact_slices_leave_one_gap() {
+    fn compact_slices_follow_one_another() {
         let text = |name: &str, layout: &str| {
             format!(
                 "func @{name}() {{
@@ -486,24 +511,67 @@ mod tests {
             )
         };
         let (entry, bytes) = written(&text("compact", "compact"));
-        let (plain, panels) = written(&text("plain", "panels"));
+        let (_, panels) = written(&text("plain", "panels"));
         let layout = Compact::stack(2, 600, 64);
-        assert_eq!((entry.bytes, bytes.len() as u64), (layout.bytes(), layout.bytes()));
-        assert_eq!(plain.gap, 0..0);
         let mut expected = Vec::new();
+        let mut table = Vec::new();
         for (index, panel) in (0..).zip(panels.chunks_exact(layout.plain_bytes() as usize)) {
             let (entry, coded) = layout.encode(index, panel);
-            let start = expected.len() as u32 / Compact::UNIT as u32;
-            let at = layout.table() as usize + index as usize * Entry::BYTES as usize;
-            assert_eq!(bytes[at..at + 16], Entry { start, ..entry }.to_le_bytes(), "{index}");
             assert!(entry.escapes > 0 && entry.escapes != Entry::PLAIN, "{index}");
+            let start = expected.len() as u32 / Compact::UNIT as u32;
+            table.extend(Entry { start, ..entry }.to_le_bytes());
             expected.extend(coded);
         }
-        let (stored, rest) = bytes.split_at(expected.len());
-        assert!(stored == expected && expected.len() < panels.len());
-        assert_eq!(entry.gap, expected.len() as u64..layout.table());
-        let gap = layout.table() as usize - expected.len();
-        assert!(rest[..gap].iter().all(|&byte| byte == 0));
+        table.resize(layout.table_bytes() as usize, 0);
+        expected.extend(table);
+        assert!(bytes == expected);
+        assert_eq!(entry.bytes, bytes.len() as u64);
+        assert!((layout.least_bytes()..layout.most_bytes()).contains(&entry.bytes));
+    }
+
+    /// Plans name weights where they are, although these take less than they might.
+    #[test]
+    fn plans_follow_weights_that_are_shorter_than_planned() {
+        let (weights, bytes) = all_written(
+            "func @shorter() {
+  weight %a : fp8[600,64]
+  weight %bb : fp8[600,64]
+  %x = cast %a {to = bf16} : bf16[600,64]
+  %p = relayout %x {layout = compact} : bf16[600,64] compact
+  return %p, %bb, %a
+}
+",
+        );
+        let WrittenWeights { planned, entries } = &weights;
+        assert!(entries[0].bytes < planned[0].bytes && entries[1].offset < planned[1].offset);
+        let arg = |space, offset, bytes| BufferRef { space, offset, bytes };
+        let whole = |w: &WeightEntry| arg(Space::Weights, w.offset, w.bytes);
+        let row = |w: &WeightEntry| arg(Space::Weights, w.offset + 64, 64);
+        let other = arg(Space::Arena, planned[1].offset, 64);
+        let args = |w: &[WeightEntry]| {
+            vec![whole(&w[2]), other, whole(&w[0]), row(&w[1]), row(&w[2]), whole(&w[1])]
+        };
+        let mut plan = Plan {
+            name: "p".into(),
+            phase: Phase::Decode,
+            rows: 1,
+            context_tokens: 0,
+            arena_bytes: 0,
+            inputs: vec![],
+            outputs: vec![],
+            placements: vec![],
+            kernels: vec![],
+            operators: vec![],
+            steps: vec![Step { args: args(planned), ..Step::default() }],
+            chains: vec![],
+        };
+        weights.place(&mut plan);
+        assert_eq!(plan.steps[0].args, args(entries));
+        for (entry, name) in entries[1..].iter().zip(["bb", "a"]) {
+            let mut source = vec![0; 600 * 64];
+            Counting.read(name, 0, &mut source).unwrap();
+            assert!(bytes[entry.range()] == source, "{name}");
+        }
     }
 
     /// Codes of 4 bits become bytes with the same numbers.

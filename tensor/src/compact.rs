@@ -18,9 +18,9 @@ use crate::{DType, layout::Panels};
 /// pair of bf16, and elements 2 and 3 are once the word is rotated by a byte. The nibbles of the third are those
 /// of elements 0, 2, 4, 6, 1, 3, 5, 7.
 ///
-/// Panels follow one another in units of [`Compact::UNIT`] bytes, those of the matrices of a stack too. Behind the room
-/// that they would take as [`Panels`] is a table with an [`Entry`] for each, which says where it begins. What panels do
-/// not take of their room is thus one gap.
+/// Panels follow one another in units of [`Compact::UNIT`] bytes, those of the matrices of a stack too. Behind the last is
+/// a table with an [`Entry`] for each, which says where it begins. So how long a weight is depends on its elements: it
+/// has at least [`Compact::least_bytes`] and at most [`Compact::most_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compact {
     matrices: u64,
@@ -106,28 +106,28 @@ impl Compact {
         self.cols.div_ceil(Self::OCTET).saturating_mul(Self::OCTET_WORDS * 4 * Panels::WIDTH)
     }
 
-    /// Where the table is.
-    pub const fn table(&self) -> u64 {
-        self.bytes() - Self::whole_units(self.count().saturating_mul(Entry::BYTES))
+    /// Bytes of the table, which the weight ends with.
+    pub const fn table_bytes(&self) -> u64 {
+        Self::whole_units(self.count().saturating_mul(Entry::BYTES))
     }
 
-    /// Bytes of the weight with its table, as many for each matrix of a stack.
-    pub const fn bytes(&self) -> u64 {
+    /// The most bytes that the weight may have, as many for each matrix of a stack: no panel got smaller.
+    pub const fn most_bytes(&self) -> u64 {
         let entries = Self::whole_units(self.panels().saturating_mul(Entry::BYTES));
         let panels = self.panels().saturating_mul(self.plain_bytes());
         self.matrices.saturating_mul(panels.saturating_add(entries))
     }
 
+    /// The least bytes that the weight may have: no panel stayed plain or has escapes.
+    pub const fn least_bytes(&self) -> u64 {
+        let (octets, plain) = (self.octet_bytes(), self.plain_bytes());
+        let panel = if octets < plain { octets } else { plain };
+        self.count().saturating_mul(panel).saturating_add(self.table_bytes())
+    }
+
     /// `bytes` rounded up.
     const fn whole_units(bytes: u64) -> u64 {
         bytes.saturating_add(Self::UNIT - 1) / Self::UNIT * Self::UNIT
-    }
-
-    /// Bytes that are read of the weight where no panel stays plain, escapes not counted.
-    pub const fn read_bytes(&self) -> u64 {
-        let (octets, plain) = (self.octet_bytes(), self.plain_bytes());
-        let panel = if octets < plain { octets } else { plain };
-        self.count() * (panel + Entry::BYTES)
     }
 
     /// Codes panel `index` of all, which is one of [`Panels`] of bf16, and says all but where it will be. Outputs
@@ -298,13 +298,17 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_behind_the_panels() {
+    fn how_long_a_weight_may_be() {
         let layout = Compact::new(130, 896);
         assert_eq!((layout.count(), layout.plain_bytes()), (3, 896 * 128));
-        assert_eq!((layout.octet_bytes(), layout.table()), (896 * 96, 3 * 896 * 128));
-        assert_eq!(layout.bytes(), 3 * 896 * 128 + 64);
+        assert_eq!((layout.octet_bytes(), layout.table_bytes()), (896 * 96, 64));
+        assert_eq!(layout.most_bytes(), 3 * 896 * 128 + 64);
+        assert_eq!(layout.least_bytes(), 3 * 896 * 96 + 64);
         let stack = Compact::stack(5, 130, 896);
-        assert_eq!((stack.count(), stack.bytes()), (15, 5 * layout.bytes()));
-        assert_eq!(stack.table(), stack.bytes() - 256, "entries of 15 panels in whole units");
+        assert_eq!((stack.count(), stack.most_bytes()), (15, 5 * layout.most_bytes()));
+        assert_eq!(stack.table_bytes(), 256, "entries of 15 panels in whole units");
+        assert_eq!(stack.least_bytes(), 15 * 896 * 96 + 256);
+        let short = Compact::new(64, 2);
+        assert_eq!(short.least_bytes(), short.most_bytes(), "octets would be longer");
     }
 }

@@ -35,13 +35,13 @@ impl Layout {
         }
     }
 
-    /// Bytes a `rows x cols` matrix takes, padding included.
+    /// Bytes a `rows x cols` matrix takes, padding included; of [`Layout::Compact`] the most it may take.
     pub const fn bytes(self, rows: u64, cols: u64, dtype: DType) -> u64 {
         match self {
             Layout::Nd => dtype.bytes_for(rows * cols),
             Layout::Nz => dtype.bytes_for(Nz::new(rows, cols, dtype).padded_len()),
             Layout::Panels => dtype.bytes_for(Panels::new(rows, cols, dtype).padded_len()),
-            Layout::Compact => Compact::new(rows, cols).bytes(),
+            Layout::Compact => Compact::new(rows, cols).most_bytes(),
         }
     }
 }

@@ -4,7 +4,6 @@ use super::feed::Feed;
 use artifact::{Scalar, Space, Step};
 use codegen_cpu::probe::Peak;
 use std::ops::AddAssign;
-use tensor::Compact;
 
 /// What is multiplied, which decides by how fast an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,15 +116,7 @@ impl<'a> Call<'a> {
 
     fn weight_bytes(&self) -> f64 {
         let weights = self.step.args.iter().filter(|at| at.space == Space::Weights);
-        let bytes: f64 = weights.map(|at| at.bytes as f64).sum();
-        let (experts, layout) = if self.begins(&["embed_compact_", "matmul_compact_"]) {
-            (1, Compact::new(self.n(1), self.n(2)))
-        } else if self.begins(&["grouped_matmul_compact_"]) {
-            (self.n(3), Compact::new(self.n(4), self.n(5)))
-        } else {
-            return bytes;
-        };
-        bytes - (experts * (layout.bytes() - layout.read_bytes())) as f64
+        weights.map(|at| at.bytes as f64).sum()
     }
 
     /// What it has to do for `feed`; `met` experts have rows.

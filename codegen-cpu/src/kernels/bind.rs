@@ -279,6 +279,13 @@ impl<'a> Binder<'a> {
         Ok(found)
     }
 
+    /// The next buffer, read only, all of it, of which every row may read all: at least `least` elements. Its stride is
+    /// how many it has.
+    pub(crate) fn whole<T>(&mut self, what: &str, least: usize) -> Result<Rows<T>, String> {
+        let held = self.args.get(self.next_arg).map_or(0, |buffer| buffer.bytes / size_of::<T>());
+        self.table(what, 1, held.max(least), held.max(least))
+    }
+
     /// The next buffer, read only: one element for each of `rows` rows.
     pub(crate) fn column<T>(&mut self, what: &str, rows: usize) -> Result<Rows<T>, String> {
         let found = self.rows(what, 1, rows, rows, false)?;

@@ -163,9 +163,14 @@ impl<L: Table, W: Element, O: Element> Kernel for Embed<L, W, O> {
         let table = if L::LAYOUT == Layout::Nd {
             b.table("table", vocab, n, n)?
         } else {
-            let dtype = if size_of::<W>() == 2 { DType::BF16 } else { DType::F32 };
-            let len = L::LAYOUT.bytes(vocab as u64, n as u64, dtype) as usize / size_of::<W>();
-            b.table("table", 1, len, len)?
+            let bytes = match L::LAYOUT {
+                Layout::Compact => tensor::Compact::new(vocab as u64, n as u64).least_bytes(),
+                layout => {
+                    let dtype = if size_of::<W>() == 2 { DType::BF16 } else { DType::F32 };
+                    layout.bytes(vocab as u64, n as u64, dtype)
+                }
+            };
+            b.whole("table", bytes as usize / size_of::<W>())?
         };
         let out = b.output("out", rows, n, out_stride)?;
         Ok(Self { rows, vocab, n, ids, table, out, layout: PhantomData })
@@ -191,8 +196,8 @@ impl<L: Table, W: Element, O: Element> Kernel for Embed<L, W, O> {
                 }
                 let width = Panels::WIDTH as usize;
                 if L::LAYOUT == Layout::Compact {
-                    let table = self.table.row(0).cast_const().cast();
-                    let table = CompactWeight::matrix(table, self.vocab.div_ceil(width), self.n);
+                    let panels = self.vocab.div_ceil(width);
+                    let table = CompactWeight::bound(&self.table, panels, self.n);
                     let panel = table.panel(id / width);
                     for i in (0..self.n).step_by(LANES) {
                         let part = table.part(&panel, id % width, i);

@@ -353,7 +353,8 @@ fn a_damaged_table_does_no_harm() {
             [3, 5000, 0, 0],
         ] {
             let mut damaged = weight.clone();
-            let at = layout.table() as usize + tensor::Entry::BYTES as usize;
+            let table = damaged.len() - layout.table_bytes() as usize;
+            let at = table + tensor::Entry::BYTES as usize;
             let entry: Vec<u8> = entry.iter().flat_map(|word| word.to_le_bytes()).collect();
             damaged[at..][..entry.len()].copy_from_slice(&entry);
             for set in InstructionSet::available() {

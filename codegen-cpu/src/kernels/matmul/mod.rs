@@ -15,9 +15,9 @@ mod tiled;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use amx::{ROW_BYTES, Steps, Sums, Tiles, dot_pairs};
-#[cfg(target_arch = "x86_64")]
-use compact::first_octets;
 pub(crate) use compact::{Coded, Compact, CompactPanel, CompactWeight, OCTET_PAIRS};
+#[cfg(target_arch = "x86_64")]
+use compact::{first_octets, packed};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tiled::{Tiled, TiledCompact};
 
@@ -111,7 +111,7 @@ impl<W: Weight> Kernel for Matmul<W> {
 }
 
 impl<W: Weight> Matmul<W> {
-    /// As [`Kernel::bind`], with a weight of as many elements as `stored` says for outputs and inputs
+    /// As [`Kernel::bind`], with a weight of at least as many elements as `stored` says for outputs and inputs
     /// that take so many in panels.
     fn bind_with(
         b: &mut Binder<'_>,
@@ -126,7 +126,7 @@ impl<W: Weight> Matmul<W> {
         // What `scratch` will ask for.
         product(&[rows, padded + WIDTH, size_of::<f32>()])?;
         let x = b.input("x", rows, k, x_stride)?;
-        let weight = b.input("weight", 1, len, len)?;
+        let weight = b.whole("weight", len)?;
         let sizes = Sizes { rows, n, experts: 1, out_stride, integers: false };
         let end = plan.end(b, &sizes)?;
         Ok(Self { rows, k, panels, x, weight, end })

@@ -85,7 +85,7 @@ impl<M: Method> Kernel for Product<M> {
             return Err(format!("`x groups` is {each}, expected one for each row or group"));
         }
         let panels = n.div_ceil(WIDTH);
-        let weights = Weights { experts, n, k, words };
+        let mut weights = Weights { experts, n, k, words, stored: 0 };
         let len = M::Store::len(weights)?;
         // What `scratch` will ask for.
         product(&[inputs.max(outputs), k.next_multiple_of(8) + 2 * WIDTH, 8])?;
@@ -93,7 +93,8 @@ impl<M: Method> Kernel for Product<M> {
         let size = Size { rows: inputs, k, runs, stride: x_stride };
         let source = M::Source::bind(b, made, size, each)?;
         let gathering = Gathering::bind(b, company, own)?;
-        let weight = b.input("weight", 1, len, len)?;
+        let weight: Rows<u32> = b.whole("weight", len)?;
+        weights.stored = weight.stride();
         let scales = if scaled {
             let words = <M::Fold as Fold>::Scale::words(groups);
             let len = product(&[experts, panels, words, WIDTH])?;

@@ -14,19 +14,21 @@ pub(crate) struct Weights {
     pub(super) k: usize,
     /// Words of a panel for each output.
     pub(super) words: usize,
+    /// Words that all take.
+    pub(super) stored: usize,
 }
 
 /// A way to store panels.
 pub(crate) trait Store: Send + Sync + 'static {
     type Panel: Stored;
 
-    /// Words of all.
+    /// The fewest words that all may take.
     fn len(weights: Weights) -> Result<usize, String>;
 
     /// A panel of an expert; `first` is the first word of all weights.
     ///
     /// # Safety
-    /// The weights are as long as [`Store::len`] says, expert and panel exist.
+    /// There are as many words as `weights` says, at least [`Store::len`]; expert and panel exist.
     unsafe fn panel(first: *const u32, weights: Weights, at: (usize, usize)) -> Self::Panel;
 
     /// Asks for what [`Store::panel`] reads.
@@ -124,23 +126,28 @@ impl Store for InCompact {
     fn len(weights: Weights) -> Result<usize, String> {
         let Weights { experts, n, words, .. } = weights;
         product(&[experts, n.div_ceil(WIDTH), words, 2 * WIDTH, size_of::<u32>()])?;
-        Ok(layout(weights).bytes() as usize / size_of::<u32>())
+        Ok(layout(weights).least_bytes() as usize / size_of::<u32>())
     }
 
     #[inline(always)]
     unsafe fn panel(first: *const u32, weights: Weights, at: (usize, usize)) -> CompactPanel {
         // SAFETY: as the caller's.
         unsafe {
-            let weight = CompactWeight::new(first, layout(weights));
+            let weight = compact(first, weights);
             weight.panel(weight.index(at))
         }
     }
 
     #[inline(always)]
     fn ask<S: Simd>(first: *const u32, weights: Weights, at: (usize, usize)) {
-        let weight = CompactWeight::new(first, layout(weights));
+        let weight = compact(first, weights);
         weight.ask::<S>(weight.index(at));
     }
+}
+
+#[inline(always)]
+fn compact(first: *const u32, weights: Weights) -> CompactWeight {
+    CompactWeight::new(first, weights.stored * size_of::<u32>(), layout(weights))
 }
 
 fn layout(Weights { experts, n, k, .. }: Weights) -> tensor::Compact {

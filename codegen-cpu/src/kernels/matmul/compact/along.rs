@@ -4,8 +4,8 @@
 
 use super::super::{NEAR_WORDS, Product, WIDENED_BYTES, WIDTH, block_words, tile_rows};
 use super::octets::{Unpack, ask, unpack_vector};
-use super::weight::{AHEAD_BYTES, CompactWeight, patch};
-use super::{Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES, VECTOR_WORDS, VECTORS};
+use super::weight::{AHEAD_BYTES, patch};
+use super::{Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES, VECTOR_WORDS, VECTORS, packed};
 use crate::kernels::bind::Kernel;
 use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
@@ -42,8 +42,7 @@ impl Compact {
         }
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {
-            let weight = product.weight.row(0).cast_const().cast();
-            let weight = CompactWeight::matrix(weight, product.panels, product.k);
+            let weight = packed(product);
             let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
             let pairs = worker.private.add(product.scratch::<S>().private);
             let (mut block, mut other): (*mut u32, *mut u32) =

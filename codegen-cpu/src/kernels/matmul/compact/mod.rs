@@ -46,7 +46,7 @@ pub(crate) struct Compact(pub(super) Matmul<bf16>);
 impl Kernel for Compact {
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let stored = |n: usize, k: usize, _| {
-            tensor::Compact::new(n as u64, k as u64).bytes() as usize / size_of::<bf16>()
+            tensor::Compact::new(n as u64, k as u64).least_bytes() as usize / size_of::<bf16>()
         };
         Matmul::bind_with(b, stored).map(Self)
     }
@@ -84,14 +84,16 @@ impl Kernel for Compact {
     }
 }
 
+/// The compact weight of a product.
+pub(super) fn packed(product: &Matmul<bf16>) -> CompactWeight {
+    CompactWeight::bound(&product.weight, product.panels, product.k)
+}
+
 /// The compact weights that thread `index` of `count` reads first.
 pub(super) fn first_octets(product: &Matmul<bf16>, index: usize, count: usize) -> *const u8 {
     let first = share(product.panels, index, count).start.min(product.panels - 1);
     // SAFETY: the weight was bound, and the panel exists.
-    let panel = unsafe {
-        let weight = product.weight.row(0).cast_const().cast();
-        CompactWeight::matrix(weight, product.panels, product.k).panel(first)
-    };
+    let panel = unsafe { packed(product).panel(first) };
     panel.octets.cast()
 }
 
@@ -123,8 +125,7 @@ impl Compact {
         };
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {
-            let weight = product.weight.row(0).cast_const().cast();
-            let weight = CompactWeight::matrix(weight, product.panels, product.k);
+            let weight = packed(product);
             let wide: *mut f32 = worker.private.cast();
             let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
             let pairs: *mut u32 = worker.private.add(product.scratch::<S>().private).cast();

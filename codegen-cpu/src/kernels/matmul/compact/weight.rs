@@ -5,6 +5,7 @@ use super::octets::Unpack;
 #[cfg(target_arch = "x86_64")]
 use super::octets::UnpackAhead;
 use super::{OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
+use crate::kernels::bind::Rows;
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use half::bf16;
 use std::ops::Range;
@@ -19,7 +20,8 @@ pub(super) const AHEAD_BYTES: usize = 16 * OCTET_WORDS * size_of::<u32>();
 /// A compact weight in memory.
 pub(crate) struct CompactWeight {
     base: *const u32,
-    table: *const Entry,
+    /// Bytes of the panels.
+    room: u64,
     layout: tensor::Compact,
 }
 
@@ -127,17 +129,25 @@ impl Panel {
 }
 
 impl CompactWeight {
-    /// The matrix at `base` with so many panels of `k` inputs.
+    /// The matrix that [`Binder::whole`](crate::kernels::bind::Binder::whole) found, with so many panels of `k` inputs.
     #[inline(always)]
-    pub(crate) fn matrix(base: *const u32, panels: usize, k: usize) -> Self {
-        Self::new(base, tensor::Compact::new((panels * WIDTH) as u64, k as u64))
+    pub(crate) fn bound<T>(weight: &Rows<T>, panels: usize, k: usize) -> Self {
+        let layout = tensor::Compact::new((panels * WIDTH) as u64, k as u64);
+        // SAFETY: it was bound.
+        let base = unsafe { weight.row(0) };
+        Self::new(base.cast_const().cast(), weight.stride() * size_of::<T>(), layout)
     }
 
-    /// The weight at `base`.
+    /// The weight of so many bytes at `base`, at least [`tensor::Compact::least_bytes`].
     #[inline(always)]
-    pub(crate) fn new(base: *const u32, layout: tensor::Compact) -> Self {
-        let table = base.cast::<u8>().wrapping_add(layout.table() as usize).cast();
-        Self { base, table, layout }
+    pub(crate) fn new(base: *const u32, bytes: usize, layout: tensor::Compact) -> Self {
+        Self { base, room: bytes as u64 - layout.table_bytes(), layout }
+    }
+
+    /// What the table says of a panel.
+    #[inline(always)]
+    fn entry(&self, panel: usize) -> *const Entry {
+        self.base.wrapping_byte_add(self.room as usize).cast::<Entry>().wrapping_add(panel)
     }
 
     /// Which of all panels is panel `panel` of a matrix.
@@ -149,21 +159,20 @@ impl CompactWeight {
     /// A panel. Whatever the table says, it stays inside the weight.
     ///
     /// # Safety
-    /// The weight is as long as [`tensor::Compact::bytes`] says and outlives what is returned.
+    /// The weight is as long as [`CompactWeight::new`] was told and outlives what is returned.
     #[inline(always)]
     pub(crate) unsafe fn panel(&self, panel: usize) -> Panel {
         // SAFETY: the table has an entry for each panel.
-        let Entry { start, escapes, lowest, .. } =
-            unsafe { self.table.add(panel).read_unaligned() };
-        // Octets are shorter than pairs wherever there are some.
+        let Entry { start, escapes, lowest, .. } = unsafe { self.entry(panel).read_unaligned() };
+        // Octets are shorter than pairs wherever there are some, and have room wherever pairs have none.
         let (octet_bytes, plain_bytes) = (self.layout.octet_bytes(), self.layout.plain_bytes());
-        let plain = escapes == Entry::PLAIN || octet_bytes >= plain_bytes;
+        let stays = escapes == Entry::PLAIN && plain_bytes <= self.room;
+        let plain = stays || octet_bytes >= plain_bytes;
         let bytes = if plain { plain_bytes } else { octet_bytes };
         let escapes = if plain { 0 } else { u64::from(escapes) };
-        let room = self.layout.table();
-        let last = room.saturating_sub(bytes) / tensor::Compact::UNIT;
+        let last = (self.room - bytes) / tensor::Compact::UNIT;
         let start = u64::from(start).min(last) * tensor::Compact::UNIT;
-        let left = room.saturating_sub(start + bytes) / tensor::Compact::ESCAPE_BYTES;
+        let left = (self.room - start - bytes) / tensor::Compact::ESCAPE_BYTES;
         let octets = self.base.wrapping_add(start as usize / size_of::<u32>());
         let list = octets.wrapping_add(bytes as usize / size_of::<u32>());
         // SAFETY: as many are between the panel and the table.
@@ -200,7 +209,7 @@ impl CompactWeight {
     #[inline(always)]
     pub(crate) fn ask<S: Simd>(&self, panel: usize) {
         // SAFETY: a prefetch may name any address.
-        unsafe { S::prefetch_far(self.table.wrapping_add(panel).cast()) }
+        unsafe { S::prefetch_far(self.entry(panel).cast()) }
     }
 
     /// Inputs `first..` of output `lane` of `panel`, at most 16; `first` is a multiple of that.
@@ -297,11 +306,12 @@ mod tests {
         let shapes = [(64, 1), (128, 2), (64, 4), (64, 9), (130, 200), (1, 8)];
         for ((n, k), matrices) in shapes.into_iter().flat_map(|shape| [(shape, 1), (shape, 3)]) {
             let layout = tensor::Compact::stack(matrices, n, k);
-            let bytes = layout.bytes() as usize;
-            for word in [0, 1, 5000, u32::MAX - 1, u32::MAX] {
+            let (least, most) = (layout.least_bytes() as usize, layout.most_bytes() as usize);
+            let words = [0, 1, 5000, u32::MAX - 1, u32::MAX];
+            for (word, bytes) in words.into_iter().flat_map(|word| [(word, least), (word, most)]) {
                 let weight = vec![word; bytes / 4];
                 let weight = weight.as_ptr_range();
-                let compact = CompactWeight::new(weight.start, layout);
+                let compact = CompactWeight::new(weight.start, bytes, layout);
                 for panel in 0..layout.count() as usize {
                     // SAFETY: the weight has its length.
                     let Panel { octets, plain, escapes, .. } = unsafe { compact.panel(panel) };

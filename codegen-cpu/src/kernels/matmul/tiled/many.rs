@@ -36,7 +36,7 @@ impl Tiled {
             }
             worker.barrier.wait();
             let share = worker.share(panels);
-            let packed = self.compact.then(|| self.packed());
+            let packed = self.compact.then(|| packed(&self.product));
             for (chunk, first) in (0..rows).step_by(chunk_rows).enumerate() {
                 let weight = Chunk { product: &self.product, packed: packed.as_ref(), first };
                 let is_last = first + chunk_rows >= rows;

@@ -9,7 +9,7 @@ mod one;
 use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Sums, TILE_BYTES, Tiles};
 use super::squares::{copy_steps, part_of_step};
 use super::tile::{GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
-use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, first_octets};
+use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, first_octets, packed};
 use crate::kernels::bind::{Binder, Kernel};
 use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::Simd;
@@ -92,12 +92,5 @@ impl Tiled {
     /// Steps of a row of inputs, the last one perhaps not whole.
     fn steps(&self) -> usize {
         self.product.k.div_ceil(STEP)
-    }
-
-    /// The compact weights.
-    fn packed(&self) -> CompactWeight {
-        // SAFETY: the weight was bound.
-        let weight = unsafe { self.product.weight.row(0) };
-        CompactWeight::matrix(weight.cast_const().cast(), self.product.panels, self.product.k)
     }
 }

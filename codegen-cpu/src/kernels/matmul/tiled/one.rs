@@ -57,7 +57,7 @@ impl Tiled {
             let tiles = Tiles::new(rows);
             let in_tiles = Sums::row(sums.cast());
             let meet = Meet { inputs, tiles: &tiles, sums: in_tiles, groups, part, block };
-            let packed = self.compact.then(|| self.packed());
+            let packed = self.compact.then(|| packed(&self.product));
             let mut following = packed.as_ref().map(|packed| packed.panel(share.start));
             for panel in share.clone() {
                 let coded = following;

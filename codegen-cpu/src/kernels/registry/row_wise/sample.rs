@@ -155,7 +155,7 @@ pub(super) fn sample(kernel: &str, rows: usize) -> Sample {
             &[],
         ),
         "embed_compact" => {
-            let len = tensor::Compact::new(9, N as u64).bytes() as usize / 2;
+            let len = tensor::Compact::new(9, N as u64).most_bytes() as usize / 2;
             let buffers = vec![indices(rows, 9), floats(from, 1, len), floats(out, 2, x)];
             call(buffers, &[rows, 9, N, STRIDE], &[])
         }
