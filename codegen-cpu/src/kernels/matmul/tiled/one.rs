@@ -145,15 +145,20 @@ impl Meet<'_> {
     /// As [`Steps::pairs`].
     #[inline(always)]
     unsafe fn coded<S: Simd>(&self, panel: &CompactPanel, next: *const u8) {
-        let block: *mut u32 = self.block.cast();
-        let mut escape = 0;
-        for first in (0..self.groups).step_by(BLOCK_STEPS * STEP_GROUPS) {
-            let count = (BLOCK_STEPS * STEP_GROUPS).min(self.groups - first);
-            // SAFETY: as the caller's.
-            unsafe {
-                let of = (self.groups, next);
-                escape = panel.unpack_ahead::<S>((first, count), block, escape, of);
-                self.steps(self.block, first / STEP_GROUPS, count, NOTHING);
+        let (mut block, mut other) = (self.block, self.block.wrapping_add(STEP_BYTES));
+        let of = (self.groups, next);
+        let count = |first: usize| STEP_GROUPS.min(self.groups - first);
+        // SAFETY: as the caller's.
+        unsafe {
+            let mut escape = panel.unpack_ahead::<S>((0, count(0)), block.cast(), 0, of);
+            for first in (0..self.groups).step_by(STEP_GROUPS) {
+                let after = first + STEP_GROUPS;
+                if after < self.groups {
+                    let pairs = (after, count(after));
+                    escape = panel.unpack_ahead::<S>(pairs, other.cast(), escape, of);
+                }
+                self.steps(block, first / STEP_GROUPS, count(first), NOTHING);
+                (block, other) = (other, block);
             }
         }
     }
