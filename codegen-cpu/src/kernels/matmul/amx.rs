@@ -176,26 +176,6 @@ impl Sums {
         }
     }
 
-    /// Stores a tile of those, for nothing: a processor that has stored none for about 2,000 cycles takes 900 for the next.
-    ///
-    /// # Safety
-    /// As [`Sums::zero`].
-    #[inline(always)]
-    pub(super) unsafe fn keep_awake(self) {
-        if !has_amx() {
-            return;
-        }
-        // SAFETY: as the caller's.
-        unsafe {
-            asm!(
-                "tilestored [{low} + {stride}*1], tmm0",
-                low = in(reg) self.low,
-                stride = in(reg) GROUP_BYTES,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-
     /// Ends in memory.
     ///
     /// # Safety
@@ -256,9 +236,10 @@ macro_rules! ask {
 }
 
 /// A tile of rows by all 64 outputs, with the instruction `$dot`. Requests are spread, since a burst of them keeps loads
-/// waiting.
+/// waiting. Every other step a tile of sums is stored for nothing: a processor that has stored none for about 2,000 cycles
+/// takes 900 for the next.
 macro_rules! multiply_row {
-    ($dot:literal, $steps:expr) => {
+    ($dot:literal, $steps:expr, $sums:expr) => {
         asm!(
             "3:",
             "tileloadd tmm4, [{x} + {stride}*1]",
@@ -274,10 +255,15 @@ macro_rules! multiply_row {
             "tileloadd tmm7, [{w} + {panel}*1 + 192]",
             ask!(0),
             concat!($dot, " tmm3, tmm4, tmm7"),
+            "test {count}, 1",
+            "jz 6f",
+            "tilestored [{low} + {panel}*1], tmm0",
+            "6:",
             "add {w}, {step_bytes}",
             "add {x}, {x_step}",
             "dec {count}",
             "jnz 3b",
+            low = in(reg) $sums.low,
             n = out(reg) _,
             panel = in(reg) GROUP_BYTES,
             lines = in(reg) $steps.ahead.lines,
@@ -290,7 +276,7 @@ macro_rules! multiply_row {
             step_bytes = const STEP_BYTES,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm6") _, out("tmm7") _,
-            options(nostack, readonly),
+            options(nostack),
         )
     };
 }
@@ -305,7 +291,7 @@ impl Steps {
         // SAFETY: as the caller's; a prefetch may name any address.
         unsafe {
             if has_amx() {
-                multiply_row!("tdpbf16ps", self);
+                multiply_row!("tdpbf16ps", self, sums);
             } else {
                 self.model(tiles, sums, pairs);
             }
@@ -321,7 +307,7 @@ impl Steps {
         // SAFETY: as the caller's; a prefetch may name any address.
         unsafe {
             if has_amx() {
-                multiply_row!("tdpbsud", self);
+                multiply_row!("tdpbsud", self, sums);
             } else {
                 self.model(tiles, sums, bytes);
             }

@@ -7,8 +7,6 @@ const AHEAD_BYTES: usize = 2 * STEP_BYTES;
 /// Steps of a compact panel that are unpacked, to the nearest cache, before they are multiplied.
 const BLOCK_STEPS: usize = 2;
 const BLOCK_BYTES: usize = BLOCK_STEPS * STEP_BYTES;
-/// Steps of a plain panel between two tiles that are stored to keep the processor awake for that.
-const AWAKE_STEPS: usize = 2;
 
 impl Tiled {
     /// Part of a step, a block of an unpacked panel, sums, and the inputs where they are copied.
@@ -112,14 +110,9 @@ impl Meet<'_> {
         let at = |step| self.inputs.x.wrapping_add(step * self.inputs.x_step);
         // SAFETY: as the caller's.
         unsafe {
-            let mut ahead = ahead;
-            for first in (0..count).step_by(AWAKE_STEPS) {
-                let weights = weights.add(first * STEP_BYTES);
-                let count = AWAKE_STEPS.min(count - first);
-                let steps = Steps { weights, count, x: at(step + first), ahead, ..self.inputs };
+            if count > 0 {
+                let steps = Steps { weights, count, x: at(step), ahead, ..self.inputs };
                 steps.pairs(self.tiles, self.sums);
-                self.sums.keep_awake();
-                ahead = ahead.after(count);
             }
             if rest > 0 {
                 let weights = part_of_step(weights.add(count * STEP_BYTES), rest, self.part);
