@@ -32,7 +32,10 @@ pub(crate) fn plan(model: &Model, prepared: &Prepared) -> String {
         }
     }
     let memory = &prepared.memory;
-    let _ = writeln!(text, "memory: weights {} in", bytes_text(memory.weights_bytes));
+    // How long a compact weight is, its elements say, which are not read yet.
+    let is_most = prepared.weights().iter().any(|w| w.layout == Layout::Compact);
+    let most = if is_most { "at most " } else { "" };
+    let _ = writeln!(text, "memory: weights {most}{} in", bytes_text(memory.weights_bytes));
     for (kind, Stored { count, bytes }) in by_kind(prepared.weights()) {
         let _ = writeln!(text, "  {kind:<14} {:>11}, {count} tensors", bytes_text(bytes));
     }
