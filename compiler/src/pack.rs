@@ -84,6 +84,7 @@ impl WeightTable {
                 progress(planned.offset + bytes);
                 Ok(())
             })?;
+            progress(planned.offset + planned.bytes);
             assert!(bytes <= planned.bytes, "plans were made with the most bytes of a weight");
             let error = reader.take_error() as f32;
             let quantization_error = recipes.quantizes(packed.recipe).then_some(error);
@@ -431,6 +432,7 @@ mod tests {
             last = bytes;
         };
         let weights = table.write(&recipes, &Counting, &mut stream, 64, &mut progress).unwrap();
+        assert_eq!(last, most);
         stream.finish().unwrap();
         let bytes = std::fs::read(writer.staging().join("weights.bin")).unwrap();
         drop(writer);

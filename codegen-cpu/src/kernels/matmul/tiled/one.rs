@@ -4,7 +4,7 @@ use super::*;
 
 /// How far ahead of its use a plain panel is asked for.
 const AHEAD_BYTES: usize = 2 * STEP_BYTES;
-/// Steps of a compact panel that are unpacked, to the nearest cache, before they are multiplied.
+/// Steps of a compact panel in the nearest cache: one that is multiplied, and the next, which is unpacked meanwhile.
 const BLOCK_STEPS: usize = 2;
 const BLOCK_BYTES: usize = BLOCK_STEPS * STEP_BYTES;
 
