@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use ir::{DType, Layout, TensorType, interp::Tensor};
+use tensor::Compact;
 
 /// Magnitudes of the codes 0 to 7 of an OCP E2M1 element.
 const E2M1: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
@@ -13,7 +14,17 @@ pub(super) fn encode(tensor: &Tensor, ty: &TensorType) -> Vec<u8> {
         return dense;
     }
     let [.., rows, cols] = tensor.dims() else { return dense };
-    compiler::arrange(&dense, *rows as u64, *cols as u64, tensor.dtype(), ty.layout)
+    let (rows, cols) = (*rows as u64, *cols as u64);
+    let mut bytes = compiler::arrange(&dense, rows, cols, tensor.dtype(), ty.layout);
+    if ty.layout == Layout::Compact {
+        // What is given has room for the most that it may take, and its table at the end.
+        let matrices = tensor.dims().iter().rev().skip(2).product::<usize>() as u64;
+        let layout = Compact::stack(matrices, rows, cols);
+        let table = bytes.len() - layout.table_bytes() as usize;
+        let room = layout.most_bytes() as usize - bytes.len();
+        bytes.splice(table..table, std::iter::repeat_n(0, room));
+    }
+    bytes
 }
 
 fn dense(data: &[f64], dtype: DType) -> Vec<u8> {
