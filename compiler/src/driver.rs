@@ -474,7 +474,7 @@ impl Prepared {
         let weights_file = stream.finish()?;
         let mut plans = Vec::with_capacity(self.emitted.len());
         for e in &mut self.emitted {
-            weights.place(&mut e.plan);
+            weights.place(&mut e.plan.steps);
             plans.push(PlanEntry {
                 file: writer.plan(&e.plan)?,
                 phase: e.plan.phase,

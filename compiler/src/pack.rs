@@ -4,7 +4,7 @@ use crate::{
     CompileError,
     recipe::{Packed, Reader, Recipes},
 };
-use artifact::{FileStream, Plan, Space, WeightEntry};
+use artifact::{FileStream, Space, Step, WeightEntry};
 use ir::{DType, Layout};
 use std::collections::HashMap;
 use tensor::{
@@ -101,9 +101,9 @@ pub(crate) struct WrittenWeights {
 }
 
 impl WrittenWeights {
-    /// Turns the places of weights that `plan` was made with into those they have.
-    pub(crate) fn place(&self, plan: &mut Plan) {
-        for arg in plan.steps.iter_mut().flat_map(|step| &mut step.args) {
+    /// Turns the places of weights that a plan's `steps` were made with into those they have.
+    pub(crate) fn place(&self, steps: &mut [Step]) {
+        for arg in steps.iter_mut().flat_map(|step| &mut step.args) {
             if arg.space != Space::Weights {
                 continue;
             }
@@ -310,7 +310,7 @@ fn pack_nz(dense: &[u8], rows: u64, cols: u64, dtype: DType, out: &mut Vec<u8>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use artifact::{BufferRef, Phase, Step};
+    use artifact::BufferRef;
     use tensor::{TensorInfo, WeightError};
 
     /// Element `i` of dense or packed memory.
@@ -553,22 +553,9 @@ mod tests {
         let args = |w: &[WeightEntry]| {
             vec![whole(&w[2]), other, whole(&w[0]), row(&w[1]), row(&w[2]), whole(&w[1])]
         };
-        let mut plan = Plan {
-            name: "p".into(),
-            phase: Phase::Decode,
-            rows: 1,
-            context_tokens: 0,
-            arena_bytes: 0,
-            inputs: vec![],
-            outputs: vec![],
-            placements: vec![],
-            kernels: vec![],
-            operators: vec![],
-            steps: vec![Step { args: args(planned), ..Step::default() }],
-            chains: vec![],
-        };
-        weights.place(&mut plan);
-        assert_eq!(plan.steps[0].args, args(entries));
+        let mut step = [Step { args: args(planned), ..Step::default() }];
+        weights.place(&mut step);
+        assert_eq!(step[0].args, args(entries));
         for (entry, name) in entries[1..].iter().zip(["bb", "a"]) {
             let mut source = vec![0; 600 * 64];
             Counting.read(name, 0, &mut source).unwrap();
