@@ -32,7 +32,7 @@ pub(crate) fn plan(model: &Model, prepared: &Prepared) -> String {
         }
     }
     let memory = &prepared.memory;
-    // How long a compact weight is, its elements say, which are not read yet.
+    // The length of a compact weight depends on its elements, which are not read yet.
     let is_most = prepared.weights().iter().any(|w| w.layout == Layout::Compact);
     let most = if is_most { "at most " } else { "" };
     let _ = writeln!(text, "memory: weights {most}{} in", bytes_text(memory.weights_bytes));

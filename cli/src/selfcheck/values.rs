@@ -17,7 +17,7 @@ pub(super) fn encode(tensor: &Tensor, ty: &TensorType) -> Vec<u8> {
     let (rows, cols) = (*rows as u64, *cols as u64);
     let mut bytes = compiler::arrange(&dense, rows, cols, tensor.dtype(), ty.layout);
     if ty.layout == Layout::Compact {
-        // What is given has room for the most that it may take, and its table at the end.
+        // The buffer has room for the most that the weight may take, and kernels look for the table at its end.
         let matrices = tensor.dims().iter().rev().skip(2).product::<usize>() as u64;
         let layout = Compact::stack(matrices, rows, cols);
         let table = bytes.len() - layout.table_bytes() as usize;
