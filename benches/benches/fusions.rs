@@ -212,6 +212,7 @@ fn compile(root: &Path, shape: &Shape, without: &[&str]) -> Result<(Vec<Plan>, A
         context_tiers: Vec::new(),
         max_context: None,
         memory_limit: None,
+        compact_rows: None,
         quantize: shape.quantize,
         catalog: passes::Catalog::builtin(),
         extensions: Default::default(),

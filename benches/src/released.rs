@@ -35,6 +35,7 @@ pub fn options(sizes: &[u32]) -> Options {
         max_context: None,
         kv: KvBudget::Default,
         memory_limit: None,
+        compact_rows: None,
         quantize: None,
         catalog: passes::Catalog::builtin(),
         extensions: Vec::new(),

@@ -167,6 +167,10 @@ pub struct BuildArgs {
     /// Bytes of memory to plan for, with an optional suffix K, M or G [default: this machine's].
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
+    /// Batch size up to which a CPU keeps weights of bf16 in 12 bits, without loss: less to read and to keep, more to
+    /// compute. 0 for never; those of experts always are [default: 32 where this processor has AMX, else 16].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=4096))]
+    pub compact_rows: Option<u32>,
     /// How to quantise a model that is stored in floats.
     #[command(flatten)]
     pub quantize: QuantizeArgs,

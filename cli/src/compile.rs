@@ -12,6 +12,7 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use artifact::{Manifest, Model};
+use codegen_cpu::device::InstructionSet;
 use compiler::{KvBudget, Options, Prepared, StepWork};
 use ir::DType;
 use models::{Attention, BuildOptions, Checkpoint, Precision, Published};
@@ -379,6 +380,7 @@ fn options(
             (None, None) => KvBudget::Default,
         },
         memory_limit: build.memory.or(memory),
+        compact_rows: compact_rows(build)?,
         quantize: build.quantize.option(),
         catalog: precast.catalog.clone(),
         extensions: precast.extensions.clone(),
@@ -387,6 +389,18 @@ fn options(
         dump_ir,
         config,
     })
+}
+
+/// Up to how many rows compact weights are used, on a target that has them.
+fn compact_rows(build: &BuildArgs) -> anyhow::Result<Option<u32>> {
+    if target(build).runs_here() {
+        let here = || codegen_cpu::target::compact_rows(InstructionSet::best());
+        return Ok(Some(build.compact_rows.unwrap_or_else(here)));
+    }
+    if build.compact_rows.is_some() {
+        bail!("--compact-rows is for --target cpu; {} keeps weights as they are", build.target);
+    }
+    Ok(None)
 }
 
 /// Bytes of memory that a process like this one may have, where the system tells.

@@ -288,6 +288,16 @@ fn released_models_need_the_published_memory() {
 }
 
 #[test]
+fn weights_are_compact_up_to_the_rows_that_are_asked_for() {
+    for (rows, most, kind) in [(24, 24, "compact"), (24, 23, "panels"), (1, 0, "panels")] {
+        let (rows, most) = (rows.to_string(), most.to_string());
+        let flags = ["--graph-bs", &rows, "--compact-rows", &most, "--model", "qwen3-8b.json"];
+        let text = plan(&[&["--dry-run", "--config-only"][..], &flags].concat());
+        assert!(text.contains(&format!("bf16 {kind}")), "{rows} rows, {most}: {text}");
+    }
+}
+
+#[test]
 fn options_without_effect_are_refused() {
     let model = ["--dry-run", "--config-only", "--model", "qwen3-8b.json"];
     for (flags, said) in [
@@ -307,6 +317,10 @@ fn options_without_effect_are_refused() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(said), "{error}");
     }
+    let flags = ["--compact-rows", "8", "--target", "ascend910b", "--model", "qwen3-8b.json"];
+    let output = compile(&[&["--dry-run", "--config-only"][..], &flags].concat());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("--compact-rows is for --target cpu"), "{error}");
     let output = compile(&["--config-only", "--model", "qwen3-8b.json"]);
     assert_eq!(output.status.code(), Some(2), "--config-only needs --dry-run");
 }

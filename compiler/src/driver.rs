@@ -43,6 +43,9 @@ pub struct Options {
     pub kv: KvBudget,
     /// Bytes that weights, KV memory and arena may take together.
     pub memory_limit: Option<u64>,
+    /// The most rows of a decode step for which the target's compact weights are used, where it uses them for few rows; its
+    /// own number by default.
+    pub compact_rows: Option<u32>,
     /// How to quantise products of floats; `None` leaves them as they are.
     pub quantize: Option<passes::Quantize>,
     /// The passes there are, and their order.

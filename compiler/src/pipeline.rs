@@ -42,7 +42,11 @@ pub(crate) fn run(
         dump: if options.dump_ir { Some(&mut dump) } else { None },
     };
     let rows = buckets.decode.last().copied().unwrap_or(1);
-    let (stages, info) = (options.catalog.pipeline(), target.info().with_rows(rows));
+    let (stages, mut info) = (options.catalog.pipeline(), target.info());
+    if let Some(most) = options.compact_rows {
+        info = info.with_compact_rows(most);
+    }
+    let info = info.with_rows(rows);
     let report = passes::run(module, &stages, &mut pass_options, &info)?;
     for func in &module.funcs {
         texts.push((format!("ir/{}.ir", func.name), ir::text::print(func)));

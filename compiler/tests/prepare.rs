@@ -143,6 +143,7 @@ fn options() -> Options {
         max_context: None,
         kv: KvBudget::Blocks(20),
         memory_limit: None,
+        compact_rows: None,
         quantize: None,
         disabled_passes: Vec::new(),
         catalog: passes::Catalog::builtin(),

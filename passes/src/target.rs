@@ -133,6 +133,14 @@ impl TargetInfo {
         self
     }
 
+    /// With weights in [`Layout::Compact`] up to `most` rows, where they are for few rows only.
+    pub fn with_compact_rows(mut self, most: u32) -> Self {
+        for rule in self.layout_rules.iter_mut().filter(|rule| rule.layout == Layout::Compact) {
+            rule.most_rows = rule.most_rows.map(|_| most);
+        }
+        self
+    }
+
     /// What `op` reads a weight, or the scales of one, of this type in. A matrix of one row or one
     /// column has no fractals.
     pub fn layout_of(&self, op: &Op, ty: &TensorType) -> Layout {

@@ -33,6 +33,7 @@ fn options() -> Options {
         max_context: Some(512),
         kv: KvBudget::Default,
         memory_limit: None,
+        compact_rows: None,
         quantize: None,
         catalog: passes::Catalog::builtin(),
         extensions: Vec::new(),

@@ -248,6 +248,10 @@ unsafe fn run_rows(chain: &Chain, worker: &Worker<'_>) {
             upcoming: std::ptr::null(),
         };
         for call in calls {
+            // SAFETY: the caller's promise.
+            unsafe { call.ask(&worker) };
+        }
+        for call in calls {
             // SAFETY: the caller's promise; a call of a chain uses no shared memory.
             unsafe { call.run(&worker) };
         }

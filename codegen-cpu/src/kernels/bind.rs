@@ -40,6 +40,14 @@ pub(crate) trait Kernel: Sized + Send + Sync + 'static {
         None
     }
 
+    /// Asks for what the row of `worker` writes where that is in no near cache. A chain does so before its first call
+    /// runs on the row.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`].
+    #[inline(always)]
+    unsafe fn ask<S: Simd>(&self, _worker: &Worker<'_>) {}
+
     /// Does this thread's share. Must be `#[inline(always)]`.
     ///
     /// # Safety
@@ -58,6 +66,12 @@ pub(crate) trait Run: Send + Sync {
         None
     }
 
+    /// As [`Kernel::ask`].
+    ///
+    /// # Safety
+    /// As [`Run::run`].
+    unsafe fn ask(&self, _worker: &Worker<'_>) {}
+
     /// Does this thread's share.
     ///
     /// # Safety
@@ -75,6 +89,11 @@ impl<K: Kernel, S: Simd> Run for Compiled<K, S> {
 
     fn first_weights(&self, index: usize, count: usize) -> Option<*const u8> {
         self.0.first_weights(index, count)
+    }
+
+    unsafe fn ask(&self, worker: &Worker<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.ask::<S>(worker) }
     }
 
     unsafe fn run(&self, worker: &Worker<'_>) {

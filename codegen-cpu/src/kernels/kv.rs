@@ -3,7 +3,7 @@
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::quantize::quantize_row;
-use super::simd::{LANES, Simd};
+use super::simd::{LANES, LINE_BYTES, Simd};
 use super::worker::Worker;
 use std::mem::MaybeUninit;
 
@@ -128,6 +128,21 @@ impl Slots {
         Self { count, ..self }
     }
 
+    #[inline(always)]
+    fn within(&self, slot: i32) -> Option<usize> {
+        usize::try_from(slot).ok().filter(|&s| s < self.count)
+    }
+
+    /// The slot of `row`, inside the memory, whether it writes it or not.
+    ///
+    /// # Safety
+    /// As [`Slots::of`].
+    #[inline(always)]
+    unsafe fn named(&self, row: usize) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        self.within(unsafe { *self.slots.row(0).add(row) })
+    }
+
     /// The slot that `row` writes: none outside the memory, and none that a later row writes too.
     /// So no two rows write the same place, and which thread has which row does not matter.
     ///
@@ -140,7 +155,7 @@ impl Slots {
         // SAFETY: the caller's promise.
         let slots = unsafe { std::slice::from_raw_parts(self.slots.row(0), self.rows) };
         let slot = slots[row];
-        let found = usize::try_from(slot).ok().filter(|&s| s < self.count)?;
+        let found = self.within(slot)?;
         let same = |part: &[i32]| part.iter().fold(false, |any, &s| any | (s == slot));
         (!slots[row + 1..].chunks(AT_ONCE).any(same)).then_some(found)
     }
@@ -167,6 +182,35 @@ impl<T: Cached> Kernel for KvWrite<T> {
         let slots = Slots::bind(b, rows)?;
         let (blocks, state) = b.blocks::<T>("state", kv.block_len(), true)?;
         Ok(Self { rows, kv, k, v, slots: slots.below(blocks * BLOCK_TOKENS), state })
+    }
+
+    /// Nothing where the row before it wrote to the same block.
+    #[inline(always)]
+    unsafe fn ask<S: Simd>(&self, worker: &Worker<'_>) {
+        let row = worker.index;
+        // SAFETY: the caller's promise; a prefetch may name any address.
+        unsafe {
+            let Some(slot) = self.slots.named(row) else { return };
+            let (block, token) = (slot / BLOCK_TOKENS, slot % BLOCK_TOKENS);
+            let before = row.checked_sub(1).and_then(|row| self.slots.named(row));
+            if before.is_some_and(|slot| slot / BLOCK_TOKENS == block) {
+                return;
+            }
+            let ask = |from: usize, elements: usize| {
+                let from: *const u8 = self.state.row(0).wrapping_add(from).cast();
+                for line in (0..elements * size_of::<T>()).step_by(LINE_BYTES) {
+                    S::prefetch_to_write(from.wrapping_add(line));
+                }
+            };
+            let Kv { heads, d, group } = self.kv;
+            for head in 0..heads {
+                ask(self.kv.keys(block, head), self.kv.tile_len());
+                ask(self.kv.value(block, head, token / group * group, 0), d * group);
+                if group == CODE_GROUP {
+                    ask(self.kv.values(block, head) + self.kv.scales(), 1);
+                }
+            }
+        }
     }
 
     #[inline(always)]

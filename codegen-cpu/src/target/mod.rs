@@ -7,6 +7,7 @@ mod sources;
 
 pub use external::ExtendedTarget;
 
+use crate::device::InstructionSet;
 use artifact::BuildTarget;
 use compiler::{LowerError, Lowered, Operand, Target};
 use ir::{DType, Layout, Op};
@@ -25,8 +26,14 @@ const GATE_UP_BLOCK: u64 = 32;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuTarget;
 
-/// Decoding more rows than this costs more for unpacking compact weights than they save in reading.
-const COMPACT_ROWS: u32 = 16;
+/// Decoding more rows than this costs more for unpacking compact weights than they save in reading, as measured on `set`.
+pub fn compact_rows(set: InstructionSet) -> u32 {
+    match set {
+        // As many as two tiles have.
+        InstructionSet::Avx512Amx => 32,
+        _ => 16,
+    }
+}
 
 /// Which weights of bf16 are compact: those of experts, each of which meets few rows of a decode step, always.
 fn compact() -> Vec<LayoutRule> {
@@ -36,7 +43,7 @@ fn compact() -> Vec<LayoutRule> {
         layout: Layout::Compact,
         most_rows,
     };
-    let few = Some(COMPACT_ROWS);
+    let few = Some(compact_rows(InstructionSet::Portable));
     vec![rule("grouped_matmul", None), rule("matmul", few), rule("embed", few)]
 }
 

@@ -85,6 +85,26 @@ impl Tiles {
         }
         Self { rows }
     }
+
+    /// Stores a tile of inputs for nothing, as [`Squares::awake`] says.
+    ///
+    /// # Safety
+    /// `to` is valid for a tile; one of inputs was loaded.
+    #[inline(always)]
+    pub(super) unsafe fn stay_awake(&self, to: *mut u8) {
+        if !has_amx() {
+            return;
+        }
+        // SAFETY: as the caller's.
+        unsafe {
+            asm!(
+                "tilestored [{to} + {line}*1], tmm4",
+                to = in(reg) to,
+                line = in(reg) ROW_BYTES,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
 }
 
 impl Drop for Tiles {

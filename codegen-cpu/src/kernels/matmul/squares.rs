@@ -5,6 +5,9 @@
 //! cache, else block by block along `K`, with sums that wait in memory, which loses nothing. Storing these and loading them
 //! again costs as much as a quarter of a block's products.
 //!
+//! Where there is but one pair of tiles of rows, a weight that is made of what is stored is made half a panel and a step at a
+//! time, beside the products of the step before, so that it stays in the nearest cache.
+//!
 //! Inputs are copied to tiles first, in the order in which they are met: loaded from rows that are a power of two apart they
 //! displace each other in the nearest cache.
 
@@ -12,6 +15,7 @@ use super::OCTET_PAIRS;
 use super::amx::{HALF, ROW_BYTES, STEP_BYTES, Squares, Sums, TILE_BYTES, Tiles};
 use super::tile::{Ahead, GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH, even_blocks};
 use crate::kernels::simd::Simd;
+use std::convert::Infallible;
 use std::ops::Range;
 
 /// The most rows that go through panels together.
@@ -26,12 +30,34 @@ const INPUTS_BYTES: usize = 1 << 20;
 const BLOCK_BYTES: usize = 256 << 10;
 /// The most steps of a block that is made.
 const MADE_STEPS: usize = 32;
+/// How many steps of made halves are from a tile that is stored for nothing to the next.
+const AWAKE_STEPS: usize = 4;
 /// The most bytes of sums that wait for their next block, and the most panels that they are of.
 const WAITING_BYTES: usize = 512 << 10;
 const MOST_PANELS: usize = 8;
 
+/// Half a panel of a weight that is made of what is stored.
+pub(crate) trait Half {
+    /// Makes some groups, after those that it made before, in their places of `[groups][64]` at `to`, and asks for a part of
+    /// what is stored next.
+    ///
+    /// # Safety
+    /// As [`Panels::block`].
+    unsafe fn make<S: Simd>(&mut self, groups: Range<usize>, to: *mut u32);
+}
+
+/// Of a weight none of which is made by halves.
+impl Half for Infallible {
+    unsafe fn make<S: Simd>(&mut self, _: Range<usize>, _: *mut u32) {
+        match *self {}
+    }
+}
+
 /// The panels of a weight.
 pub(crate) trait Panels {
+    /// How half a panel is made.
+    type Half: Half;
+
     /// Whether groups are four bytes of which sums are integers, else pairs of bf16.
     const BYTES: bool;
 
@@ -47,6 +73,15 @@ pub(crate) trait Panels {
     /// As [`Simd`]; they exist, and `to` is valid for as many and an octet.
     unsafe fn block<S: Simd>(&self, panel: usize, groups: Range<usize>, to: *mut u32)
     -> *const u32;
+
+    /// Both halves of some groups of a panel, which begin with a whole step, where it is made by halves; what is to be asked
+    /// for meanwhile begins at `next`.
+    fn halves(
+        &self,
+        panel: usize,
+        groups: Range<usize>,
+        next: *const u8,
+    ) -> Option<[Self::Half; 2]>;
 
     /// Takes the sums of a panel and some of the rows, `[rows][64]`.
     ///
@@ -246,6 +281,12 @@ impl Block<'_> {
         let (first, steps) = (self.steps.start * STEP_GROUPS, self.steps.len());
         let words = (steps * STEP_GROUPS).min(groups - first);
         let (count, rest) = (words / STEP_GROUPS, words % STEP_GROUPS);
+        if pairs == 1
+            && let Some(halves) = weight.halves(self.panel, first..first + words, self.next)
+        {
+            // SAFETY: as the caller's.
+            return unsafe { self.by_halves::<S, P>(halves, memory, weight) };
+        }
         let lines = weight.group_lines() * STEP_GROUPS;
         // SAFETY: as the caller's.
         unsafe {
@@ -291,6 +332,61 @@ impl Block<'_> {
                 if first + words == groups {
                     weight.take::<S>(self.panel, row..rows.min(row + 2 * tile_rows), sums);
                 }
+            }
+        }
+    }
+
+    /// [`Block::multiply`] with the halves of a panel, of which steps are made in turn at two places.
+    ///
+    /// # Safety
+    /// As there; all rows are one pair of tiles.
+    #[inline(always)]
+    unsafe fn by_halves<S: Simd, P: Panels>(
+        &self,
+        halves: [P::Half; 2],
+        memory: &Memory,
+        weight: &P,
+    ) {
+        let &Cut { rows, tile_rows, groups, .. } = self.cut;
+        let groups_of = |step: usize| step * STEP_GROUPS..groups.min((step + 1) * STEP_GROUPS);
+        let Range { start, end } = self.steps;
+        // SAFETY: as the caller's.
+        unsafe {
+            let (mut made, mut other) = (memory.made, memory.made.wrapping_byte_add(STEP_BYTES));
+            for (half, mut weights) in halves.into_iter().enumerate() {
+                let sums = Sums::square(self.sums.wrapping_add(half * HALF).cast(), tile_rows);
+                if start == 0 {
+                    sums.zero(self.tiles);
+                } else {
+                    sums.load();
+                }
+                weights.make::<S>(groups_of(start), made);
+                for step in start..end {
+                    if step + 1 < end {
+                        weights.make::<S>(groups_of(step + 1), other);
+                    }
+                    let mut from = made.cast::<u8>().cast_const();
+                    let count = groups_of(step).len();
+                    if count < STEP_GROUPS {
+                        from = part_of_step(from, count, memory.part);
+                    }
+                    let squares = Squares {
+                        weights: from.wrapping_add(half * HALF_BYTES),
+                        count: 1,
+                        x: self.x.wrapping_add((step - start) * PAIR_BYTES),
+                        ahead: Ahead { from: std::ptr::null(), lines: 0 },
+                        awake: memory.awake,
+                    };
+                    self.add::<P>(squares, sums);
+                    if step % AWAKE_STEPS == 0 {
+                        self.tiles.stay_awake(memory.awake);
+                    }
+                    (made, other) = (other, made);
+                }
+                sums.store();
+            }
+            if end == self.cut.steps() {
+                weight.take::<S>(self.panel, 0..rows, self.sums);
             }
         }
     }

@@ -12,6 +12,7 @@ use super::tile::{Expand, VECTORS};
 use crate::kernels::matmul::WIDTH;
 use crate::kernels::matmul::squares::{Cut, Memory, Panels, chunk_rows};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
+use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -95,6 +96,8 @@ impl<M: Method, P: Inner> Chunk<'_, M, P> {
 }
 
 impl<M: Method, P: Inner> Panels for Chunk<'_, M, P> {
+    type Half = Infallible;
+
     const BYTES: bool = true;
 
     #[inline(always)]
@@ -122,6 +125,10 @@ impl<M: Method, P: Inner> Panels for Chunk<'_, M, P> {
         // SAFETY: as the caller's; blocks are whole words.
         unsafe { S::enter(Expand::<P> { from, to, count, of: PhantomData }) };
         to
+    }
+
+    fn halves(&self, _: usize, _: Range<usize>, _: *const u8) -> Option<[Infallible; 2]> {
+        None
     }
 
     #[inline(always)]

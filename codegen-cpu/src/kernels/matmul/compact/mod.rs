@@ -36,6 +36,9 @@ const PAIR_LINES: usize = tensor::Compact::OCTET_WORDS as usize * 4 / OCTET_PAIR
 /// Vectors of a panel, and words of an octet of each.
 const VECTORS: usize = WIDTH / LANES;
 const VECTOR_WORDS: usize = OCTET_WORDS / VECTORS;
+/// Words of an octet of half a panel.
+#[cfg(target_arch = "x86_64")]
+const HALF_WORDS: usize = OCTET_WORDS / 2;
 const _: () = assert!(LANES == tensor::Compact::OUTPUTS as usize);
 /// Cache lines of a plain pair of all outputs of a panel.
 const GROUP_LINES: usize = WIDTH * size_of::<u32>() / 64;

@@ -57,6 +57,34 @@ impl Vectorised for UnpackAhead {
     }
 }
 
+/// [`Unpack`] of the outputs of half a panel, while as many words from `ahead` on are asked for.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct UnpackHalf {
+    pub(super) unpack: Unpack,
+    pub(super) half: usize,
+    pub(super) ahead: *const u32,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Vectorised for UnpackHalf {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { unpack: Unpack { from, to, octets, lowest }, half, ahead } = self;
+        for at in 0..octets * VECTORS / 2 {
+            let (octet, vector) = (at / (VECTORS / 2), half * VECTORS / 2 + at % (VECTORS / 2));
+            let from = from.wrapping_add(octet * OCTET_WORDS + vector * VECTOR_WORDS);
+            let to = to.wrapping_add(octet * OCTET_PAIRS * WIDTH + vector * LANES);
+            // SAFETY: both are valid for as many octets, by the caller's promise.
+            unsafe {
+                unpack_vector::<S>(from, to, lowest);
+                ask::<S>(ahead.wrapping_add(at * VECTOR_WORDS));
+            }
+        }
+    }
+}
+
 /// Asks for the three words of a vector.
 ///
 /// # Safety

@@ -3,8 +3,8 @@
 use super::super::WIDTH;
 use super::octets::Unpack;
 #[cfg(target_arch = "x86_64")]
-use super::octets::UnpackAhead;
-use super::{OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
+use super::octets::{UnpackAhead, UnpackHalf};
+use super::{HALF_WORDS, OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
 use crate::kernels::bind::Rows;
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use half::bf16;
@@ -26,6 +26,7 @@ pub(crate) struct CompactWeight {
 }
 
 /// A panel of a compact weight.
+#[derive(Clone, Copy)]
 pub(crate) struct Panel {
     /// Its octets, or its pairs where it is plain.
     pub(in crate::kernels::matmul) octets: *const u32,
@@ -125,6 +126,43 @@ impl Panel {
             S::enter(UnpackAhead { unpack, ahead });
             patch(self.escapes, escape, (first, count), to)
         }
+    }
+
+    /// [`Panel::unpack_pairs`] of the outputs of half `half` alone, while as many bytes are asked for as it reads, as far from
+    /// `ahead` on. The other half of `to` is left in any state.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn unpack_half<S: Simd>(
+        &self,
+        (first, count): (usize, usize),
+        half: usize,
+        to: *mut u32,
+        escape: usize,
+        ahead: *const u8,
+    ) -> usize {
+        let unpack = self.octets_of((first, count), to);
+        let ahead = ahead.cast::<u32>().wrapping_add(first / OCTET_PAIRS * HALF_WORDS);
+        // SAFETY: as the caller's.
+        unsafe {
+            S::enter(UnpackHalf { unpack, half, ahead });
+            patch(self.escapes, escape, (first, count), to)
+        }
+    }
+
+    /// What [`Panel::unpack_half`] takes for `ahead` so that both halves of `count` pairs from `first` on ask for as many bytes
+    /// from `next` on as they are.
+    #[inline(always)]
+    pub(crate) fn ahead_of_half(
+        &self,
+        half: usize,
+        (first, count): (usize, usize),
+        next: *const u8,
+    ) -> *const u8 {
+        let (before, octets) = (first / OCTET_PAIRS, count.div_ceil(OCTET_PAIRS));
+        let words = (half * octets).wrapping_sub(before).wrapping_mul(HALF_WORDS);
+        next.cast::<u32>().wrapping_add(words).cast()
     }
 }
 

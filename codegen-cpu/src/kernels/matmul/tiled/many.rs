@@ -1,6 +1,6 @@
 //! More than 16 rows, by [`super::super::squares`]. Threads share the copying of inputs.
 
-use super::super::squares::{Cut, Memory, Panels, chunk_rows};
+use super::super::squares::{Cut, Half, Memory, Panels, chunk_rows};
 use super::*;
 use std::ops::Range;
 
@@ -71,7 +71,31 @@ impl Chunk<'_> {
     }
 }
 
+/// Half of some groups of a compact panel.
+pub(super) struct CodedHalf {
+    panel: CompactPanel,
+    half: usize,
+    /// Its next escape.
+    escape: usize,
+    /// Where what is asked for while groups are made begins, if their first was the first of the panel.
+    ahead: *const u8,
+}
+
+impl Half for CodedHalf {
+    #[inline(always)]
+    unsafe fn make<S: Simd>(&mut self, groups: Range<usize>, to: *mut u32) {
+        let groups = (groups.start, groups.len());
+        // SAFETY: as the caller's.
+        unsafe {
+            let panel = &self.panel;
+            self.escape = panel.unpack_half::<S>(groups, self.half, to, self.escape, self.ahead);
+        }
+    }
+}
+
 impl Panels for Chunk<'_> {
+    type Half = CodedHalf;
+
     const BYTES: bool = false;
 
     #[inline(always)]
@@ -108,6 +132,26 @@ impl Panels for Chunk<'_> {
             panel.unpack_pairs::<S>((groups.start, groups.len()), to, 0);
         }
         to
+    }
+
+    #[inline(always)]
+    fn halves(
+        &self,
+        panel: usize,
+        groups: Range<usize>,
+        next: *const u8,
+    ) -> Option<[CodedHalf; 2]> {
+        // SAFETY: the weight was bound, and the panel exists.
+        let panel = unsafe { self.packed?.panel(panel) };
+        if panel.pairs().is_some() {
+            return None;
+        }
+        Some([0, 1].map(|half| CodedHalf {
+            panel,
+            half,
+            escape: 0,
+            ahead: panel.ahead_of_half(half, (groups.start, groups.len()), next),
+        }))
     }
 
     #[inline(always)]
