@@ -342,7 +342,7 @@ fn long_results_are_those_of_a_few_rows_at_a_time() {
 fn a_damaged_table_does_no_harm() {
     let (n, k, w) = (130, 200, DType::BF16);
     let layout = tensor::Compact::new(n as u64, k as u64);
-    for t in [1, 5, 14] {
+    for t in [1, 5, 14, 24] {
         let (out, compact) = (DType::F32, true);
         let case = Case { t, n, k, w, compact, out, x_pad: 0, out_pad: 0, seed: 3 };
         let (x, weight) = (case.x(), case.packed(&case.weight(n), n));

@@ -678,4 +678,7 @@ fn bad_sizes_are_refused() {
     assert!(own.contains("`own` is 2"), "{own}");
     let long = why("static_matmul_i8_f32", 5, &ints([1, 1, 1 << 17, 1 << 17, 1]));
     assert!(long.contains("131072 products"), "{long}");
+    // Eleven panels of octets and their table are longer than the buffer.
+    let short = why("matmul_compact_f32", 3, &ints([1, 11 * 64, 1024, 1024, 11 * 64]));
+    assert!(short.contains("`weight`"), "{short}");
 }

@@ -5,7 +5,9 @@
 use super::super::{NEAR_WORDS, Product, WIDENED_BYTES, WIDTH, block_words, tile_rows};
 use super::octets::{Unpack, ask, unpack_vector};
 use super::weight::{AHEAD_BYTES, patch};
-use super::{Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES, VECTOR_WORDS, VECTORS, packed};
+use super::{
+    Compact, OCTET_PAIRS, OCTET_WORDS, PAIRS_BYTES, VECTOR_WORDS, VECTORS, compact_weight,
+};
 use crate::kernels::bind::Kernel;
 use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
@@ -42,7 +44,7 @@ impl Compact {
         }
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {
-            let weight = packed(product);
+            let weight = compact_weight(product);
             let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
             let pairs = worker.private.add(product.scratch::<S>().private);
             let (mut block, mut other): (*mut u32, *mut u32) =

@@ -88,7 +88,7 @@ impl Kernel for Compact {
 }
 
 /// The compact weight of a product.
-pub(super) fn packed(product: &Matmul<bf16>) -> CompactWeight {
+pub(super) fn compact_weight(product: &Matmul<bf16>) -> CompactWeight {
     CompactWeight::bound(&product.weight, product.panels, product.k)
 }
 
@@ -96,7 +96,7 @@ pub(super) fn packed(product: &Matmul<bf16>) -> CompactWeight {
 pub(super) fn first_octets(product: &Matmul<bf16>, index: usize, count: usize) -> *const u8 {
     let first = share(product.panels, index, count).start.min(product.panels - 1);
     // SAFETY: the weight was bound, and the panel exists.
-    let panel = unsafe { packed(product).panel(first) };
+    let panel = unsafe { compact_weight(product).panel(first) };
     panel.octets.cast()
 }
 
@@ -128,7 +128,7 @@ impl Compact {
         };
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {
-            let weight = packed(product);
+            let weight = compact_weight(product);
             let wide: *mut f32 = worker.private.cast();
             let sums: *mut f32 = worker.private.add(WIDENED_BYTES).cast();
             let pairs: *mut u32 = worker.private.add(product.scratch::<S>().private).cast();

@@ -36,9 +36,9 @@ impl Tiled {
             }
             worker.barrier.wait();
             let share = worker.share(panels);
-            let packed = self.compact.then(|| packed(&self.product));
+            let compact = self.compact.then(|| compact_weight(&self.product));
             for (chunk, first) in (0..rows).step_by(chunk_rows).enumerate() {
-                let weight = Chunk { product: &self.product, packed: packed.as_ref(), first };
+                let weight = Chunk { product: &self.product, compact: compact.as_ref(), first };
                 let is_last = first + chunk_rows >= rows;
                 let after = if is_last {
                     worker.upcoming
@@ -57,7 +57,7 @@ impl Tiled {
 struct Chunk<'a> {
     product: &'a Matmul<bf16>,
     /// Where they are compact.
-    packed: Option<&'a CompactWeight>,
+    compact: Option<&'a CompactWeight>,
     first: usize,
 }
 
@@ -100,16 +100,16 @@ impl Panels for Chunk<'_> {
 
     #[inline(always)]
     fn group_lines(&self) -> usize {
-        if self.packed.is_some() { CompactPanel::PAIR_LINES } else { STEP_LINES / STEP_GROUPS }
+        if self.compact.is_some() { CompactPanel::PAIR_LINES } else { STEP_LINES / STEP_GROUPS }
     }
 
     #[inline(always)]
     fn at(&self, panel: usize, pair: usize) -> *const u8 {
-        match self.packed {
+        match self.compact {
             None => self.pairs(panel, pair).cast(),
-            Some(packed) => {
+            Some(compact) => {
                 // SAFETY: the weight was bound, and the panel exists.
-                let panel = unsafe { packed.panel(panel) };
+                let panel = unsafe { compact.panel(panel) };
                 panel.octets_of((pair, 0), std::ptr::null_mut()).from.cast()
             }
         }
@@ -122,10 +122,10 @@ impl Panels for Chunk<'_> {
         groups: Range<usize>,
         to: *mut u32,
     ) -> *const u32 {
-        let Some(packed) = self.packed else { return self.pairs(panel, groups.start) };
+        let Some(compact) = self.compact else { return self.pairs(panel, groups.start) };
         // SAFETY: as the caller's; blocks begin with whole octets.
         unsafe {
-            let panel = packed.panel(panel);
+            let panel = compact.panel(panel);
             if let Some(pairs) = panel.pairs() {
                 return pairs.add(groups.start * WIDTH);
             }
@@ -142,7 +142,7 @@ impl Panels for Chunk<'_> {
         next: *const u8,
     ) -> Option<[CodedHalf; 2]> {
         // SAFETY: the weight was bound, and the panel exists.
-        let panel = unsafe { self.packed?.panel(panel) };
+        let panel = unsafe { self.compact?.panel(panel) };
         if panel.pairs().is_some() {
             return None;
         }

@@ -9,7 +9,7 @@ mod one;
 use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Sums, TILE_BYTES, Tiles};
 use super::squares::{copy_steps, part_of_step};
 use super::tile::{GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
-use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, first_octets, packed};
+use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, compact_weight, first_octets};
 use crate::kernels::bind::{Binder, Kernel};
 use crate::kernels::epilogue::{PanelSums, ResultRows};
 use crate::kernels::simd::Simd;

@@ -57,11 +57,11 @@ impl Tiled {
             let tiles = Tiles::new(rows);
             let in_tiles = Sums::row(sums.cast());
             let meet = Meet { inputs, tiles: &tiles, sums: in_tiles, groups, part, block };
-            let packed = self.compact.then(|| packed(&self.product));
-            let mut following = packed.as_ref().map(|packed| packed.panel(share.start));
+            let compact = self.compact.then(|| compact_weight(&self.product));
+            let mut following = compact.as_ref().map(|compact| compact.panel(share.start));
             for panel in share.clone() {
                 let coded = following;
-                following = packed.as_ref().map(|packed| packed.after::<S>(panel, &share));
+                following = compact.as_ref().map(|compact| compact.after::<S>(panel, &share));
                 let plain = weight.row(0).cast::<u32>().cast_const();
                 let plain = |panel| plain.wrapping_add(panel * groups * WIDTH);
                 let next: *const u8 = match &following {
