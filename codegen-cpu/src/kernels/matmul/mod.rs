@@ -17,7 +17,7 @@ mod tiled;
 pub(crate) use amx::{ROW_BYTES, Steps, Sums, Tiles, dot_pairs};
 pub(crate) use compact::{Coded, Compact, CompactPanel, CompactWeight, OCTET_PAIRS};
 #[cfg(target_arch = "x86_64")]
-use compact::{first_octets, packed};
+use compact::{compact_weight, first_octets};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tiled::{Tiled, TiledCompact};
 
