@@ -40,8 +40,8 @@ pub(crate) trait Kernel: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Asks for what the row of `worker` writes where that is in no near cache. A chain does so before its first call
-    /// runs on the row.
+    /// Asks for what the share of `worker` writes where that is in no near cache. A chain does so before its first call
+    /// runs on a row.
     ///
     /// # Safety
     /// As [`Kernel::run`].

@@ -128,6 +128,7 @@ impl Slots {
         Self { count, ..self }
     }
 
+    /// `slot`, if it is inside the memory.
     #[inline(always)]
     fn within(&self, slot: i32) -> Option<usize> {
         usize::try_from(slot).ok().filter(|&s| s < self.count)
@@ -184,30 +185,33 @@ impl<T: Cached> Kernel for KvWrite<T> {
         Ok(Self { rows, kv, k, v, slots: slots.below(blocks * BLOCK_TOKENS), state })
     }
 
-    /// Nothing where the row before it wrote to the same block.
+    /// Nothing for rows that write to the block of the row before.
     #[inline(always)]
     unsafe fn ask<S: Simd>(&self, worker: &Worker<'_>) {
-        let row = worker.index;
-        // SAFETY: the caller's promise; a prefetch may name any address.
-        unsafe {
-            let Some(slot) = self.slots.named(row) else { return };
-            let (block, token) = (slot / BLOCK_TOKENS, slot % BLOCK_TOKENS);
-            let before = row.checked_sub(1).and_then(|row| self.slots.named(row));
-            if before.is_some_and(|slot| slot / BLOCK_TOKENS == block) {
-                return;
-            }
-            let ask = |from: usize, elements: usize| {
+        let ask = |from: usize, elements: usize| {
+            // SAFETY: a prefetch may name any address.
+            unsafe {
                 let from: *const u8 = self.state.row(0).wrapping_add(from).cast();
                 for line in (0..elements * size_of::<T>()).step_by(LINE_BYTES) {
                     S::prefetch_to_write(from.wrapping_add(line));
                 }
-            };
-            let Kv { heads, d, group } = self.kv;
+            }
+        };
+        // SAFETY: rows below `self.rows`.
+        let block = |row| unsafe { self.slots.named(row) }.map(|slot| slot / BLOCK_TOKENS);
+        let Kv { heads, d, group } = self.kv;
+        for row in worker.share(self.rows) {
+            // SAFETY: as above.
+            let Some(slot) = (unsafe { self.slots.named(row) }) else { continue };
+            let (at, token) = (slot / BLOCK_TOKENS, slot % BLOCK_TOKENS);
+            if row > 0 && block(row - 1) == Some(at) {
+                continue;
+            }
             for head in 0..heads {
-                ask(self.kv.keys(block, head), self.kv.tile_len());
-                ask(self.kv.value(block, head, token / group * group, 0), d * group);
+                ask(self.kv.keys(at, head), self.kv.tile_len());
+                ask(self.kv.value(at, head, token / group * group, 0), d * group);
                 if group == CODE_GROUP {
-                    ask(self.kv.values(block, head) + self.kv.scales(), 1);
+                    ask(self.kv.values(at, head) + self.kv.scales(), 1);
                 }
             }
         }

@@ -3,8 +3,11 @@
 use super::super::WIDTH;
 use super::octets::Unpack;
 #[cfg(target_arch = "x86_64")]
-use super::octets::{UnpackAhead, UnpackHalf};
-use super::{HALF_WORDS, OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
+use super::{
+    HALF_WORDS,
+    octets::{UnpackAhead, UnpackHalf},
+};
+use super::{OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
 use crate::kernels::bind::Rows;
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use half::bf16;
@@ -128,8 +131,8 @@ impl Panel {
         }
     }
 
-    /// [`Panel::unpack_pairs`] of the outputs of half `half` alone, while as many bytes are asked for as it reads, as far from
-    /// `ahead` on. The other half of `to` is left in any state.
+    /// [`Panel::unpack_pairs`] of the outputs of half `half` alone, while as many bytes as it reads are asked for: they begin
+    /// `first` pairs of a half after `ahead`. What becomes of the other half of `to` is not said.
     ///
     /// # Safety
     /// As there.
@@ -151,8 +154,8 @@ impl Panel {
         }
     }
 
-    /// What [`Panel::unpack_half`] takes for `ahead` so that both halves of `count` pairs from `first` on ask for as many bytes
-    /// from `next` on as they are.
+    /// What [`Panel::unpack_half`] takes for `ahead`, so that the two halves of `count` pairs from `first` on ask for what
+    /// begins at `next`, the second where the first ends.
     #[inline(always)]
     pub(crate) fn ahead_of_half(
         &self,
