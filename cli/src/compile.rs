@@ -392,7 +392,7 @@ fn options(
 }
 
 /// Up to how many rows compact weights are used, on a target that has them.
-fn compact_rows(build: &BuildArgs) -> anyhow::Result<Option<u32>> {
+pub(crate) fn compact_rows(build: &BuildArgs) -> anyhow::Result<Option<u32>> {
     if target(build).runs_here() {
         let here = || codegen_cpu::target::compact_rows(InstructionSet::best());
         return Ok(Some(build.compact_rows.unwrap_or_else(here)));

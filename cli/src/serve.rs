@@ -40,7 +40,9 @@ pub(crate) fn run(precast: &Precast, args: &RunArgs) -> anyhow::Result<()> {
 /// The artifact of a checkpoint, compiled unless the cache holds it.
 fn cached(precast: &Precast, checkpoint: &Path, build: &BuildArgs) -> anyhow::Result<PathBuf> {
     compile::check_checkpoint(checkpoint)?;
-    let options = format!("{build:?} {}", graph_bs::inputs(build)?);
+    // A cache may be shared by machines, each of which would choose for itself.
+    let build = BuildArgs { compact_rows: compile::compact_rows(build)?, ..build.clone() };
+    let options = format!("{build:?} {}", graph_bs::inputs(&build)?);
     let out = cache::location(precast, checkpoint, &options)?;
     if Artifact::open(&out).is_ok() {
         tracing::info!("{} is compiled already: {}", checkpoint.display(), out.display());
@@ -51,7 +53,7 @@ fn cached(precast: &Precast, checkpoint: &Path, build: &BuildArgs) -> anyhow::Re
         &CompileArgs {
             model: checkpoint.into(),
             out: out.clone(),
-            build: build.clone(),
+            build,
             dump_ir: false,
             explain_passes: false,
             require_match: Vec::new(),

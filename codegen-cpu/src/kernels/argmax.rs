@@ -14,6 +14,8 @@ pub(crate) struct Argmax {
 }
 
 impl Kernel for Argmax {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n, x_stride) = (b.count("T")?, b.positive("N")?, b.count("x stride")?);
         if i32::try_from(n).is_err() {

@@ -22,6 +22,10 @@ pub(crate) struct Buffer {
 pub(crate) trait Kernel: Sized + Send + Sync + 'static {
     /// Whether an output may be the very buffer of an input of the same type and stride.
     const IN_PLACE: bool = false;
+    /// Whether it runs row by row: a worker `r` of as many as there are rows (or of a part of them that divides their number)
+    /// computes row `r` (or its rows) alone, from row `r` of its rows and from what no call of the chain writes, meets no
+    /// other worker and uses no shared memory.
+    const ROW_WISE: bool = false;
 
     /// Takes buffers and scalars in the order of `KERNELS.md`.
     ///
@@ -119,6 +123,10 @@ impl<K: Kernel, S: Simd> Run for Compiled<K, S> {
 pub(crate) fn compiled<K: Kernel, S: Simd>(
     binder: &mut Binder<'_>,
 ) -> Result<Box<dyn Run>, String> {
+    // The rest is for tests of the crate as it is used: compiled for these too, it takes minutes.
+    if const { cfg!(test) && !K::ROW_WISE } {
+        return Err("unit tests have kernels that run row by row alone".to_owned());
+    }
     let kernel = K::bind(binder)?;
     binder.finish(K::IN_PLACE)?;
     Ok(Box::new(Compiled::<K, S>(kernel, std::marker::PhantomData)))

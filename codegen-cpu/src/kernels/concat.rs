@@ -23,6 +23,8 @@ pub(crate) struct Concat<T> {
 }
 
 impl<T: Element> Kernel for Concat<T> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, groups) = (b.count("rows")?, b.count("groups")?);
         let (out_stride, count) = (b.count("out stride")?, b.positive("parts")?);
@@ -67,6 +69,8 @@ pub(crate) struct Slice<T> {
 }
 
 impl<T: Element> Kernel for Slice<T> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, groups, width) = (b.count("rows")?, b.count("groups")?, b.count("width")?);
         let (start, n) = (b.count("start")?, b.count("n")?);

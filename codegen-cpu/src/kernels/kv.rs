@@ -174,6 +174,8 @@ pub(crate) struct KvWrite<T> {
 }
 
 impl<T: Cached> Kernel for KvWrite<T> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, heads, d) = (b.count("T")?, b.count("heads")?, b.count("d")?);
         let kv = Kv::bind::<T>(heads, d, b.count("block tokens")?)?;

@@ -19,6 +19,7 @@ pub(crate) struct L2Norm {
 }
 
 impl Kernel for L2Norm {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {

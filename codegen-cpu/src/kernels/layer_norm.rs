@@ -42,6 +42,7 @@ unsafe fn sum<S: Simd, T: Element>(x: *const T, n: usize, f: impl Fn(S::V) -> S:
 }
 
 impl<I: Element, O: Element> Kernel for LayerNorm<I, O> {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {

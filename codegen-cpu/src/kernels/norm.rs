@@ -71,6 +71,7 @@ fn scale(sum_of_squares: f32, n: usize, eps: f32) -> f32 {
 }
 
 impl<I: Element, O: Element> Kernel for RmsNorm<I, O> {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
@@ -121,6 +122,7 @@ pub(crate) struct AddRmsNorm<O> {
 }
 
 impl<O: Element> Kernel for AddRmsNorm<O> {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {

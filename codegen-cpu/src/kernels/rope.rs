@@ -16,6 +16,8 @@ pub(crate) struct RopeTable {
 }
 
 impl Kernel for RopeTable {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, half) = (b.count("T")?, b.count("r/2")?);
         let factor = b.factor("factor")?;
@@ -94,6 +96,7 @@ pub(crate) struct Rotary {
 }
 
 impl Kernel for Rotary {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {

@@ -18,6 +18,7 @@ pub(crate) struct Copy<T> {
 }
 
 impl<T: Element> Kernel for Copy<T> {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
@@ -48,6 +49,8 @@ impl<T: Element> Kernel for Copy<T> {
 pub(crate) struct StoreRows<T>(Copy<T>);
 
 impl<T: Element> Kernel for StoreRows<T> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n, x_stride) = (b.count("T")?, b.count("H")?, b.count("x stride")?);
         Ok(Self(Copy {
@@ -76,6 +79,8 @@ pub(crate) struct GatherRows<T> {
 }
 
 impl<T: Element> Kernel for GatherRows<T> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (count, limit, n) = (b.count("M")?, b.count("R")?, b.count("H")?);
         let (x_stride, out_stride) = (b.count("x stride")?, b.count("out stride")?);
@@ -155,6 +160,8 @@ impl<L: Table, W: Element, O: Element> Embed<L, W, O> {
 }
 
 impl<L: Table, W: Element, O: Element> Kernel for Embed<L, W, O> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, vocab, n) = (b.count("T")?, b.count("V")?, b.positive("H")?);
         let out_stride = b.count("out stride")?;

@@ -17,6 +17,8 @@ pub(crate) struct TopK {
 }
 
 impl Kernel for TopK {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n, k) = (b.count("T")?, b.positive("N")?, b.positive("k")?);
         let x_stride = b.count("x stride")?;

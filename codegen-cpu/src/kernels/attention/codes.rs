@@ -90,7 +90,10 @@ pub(super) unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
         }
         ahead.ask::<S>(B);
         ahead.put_back();
-        let scales = keys.map(|k| S::load(k.add(groups * LANES).cast()));
+        let mut scales = [S::splat(0.0); B];
+        for (scales, k) in scales.iter_mut().zip(keys) {
+            *scales = S::load(k.add(groups * LANES).cast());
+        }
         for (i, row) in sums.into_iter().enumerate() {
             let factors = *factors.add(i);
             for (b, sum) in row.into_iter().enumerate() {

@@ -225,7 +225,7 @@ impl<S: Simd> Codes<S> {
         let Self([a, b]) = self;
         // SAFETY: as the caller's.
         unsafe {
-            let [x, y] = planes.map(|word| S::splat_bits(word));
+            let (x, y) = (S::splat_bits(planes[0]), S::splat_bits(planes[1]));
             sum.0 = if S::BYTE_DOT {
                 [S::byte_dot(sum.0[0], a, x), S::byte_dot(sum.0[1], b, y)]
             } else {
@@ -254,9 +254,9 @@ impl<S: Simd> Sum<S> {
     /// As [`Simd`]; both are valid for a vector.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(super) unsafe fn of_planes(planes: [*mut i32; 2]) -> Self {
+    pub(super) unsafe fn of_planes([high, low]: [*mut i32; 2]) -> Self {
         // SAFETY: the caller's promise.
-        Self(planes.map(|sums| unsafe { S::load_bits(sums.cast_const().cast()) }))
+        Self(unsafe { [S::load_bits(high.cast()), S::load_bits(low.cast())] })
     }
 
     /// # Safety

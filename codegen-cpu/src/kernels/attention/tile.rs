@@ -390,8 +390,7 @@ impl<T: FloatKv, const Q: usize, const V: usize, const ROUNDED: bool> Vectorised
             // Half of a pair that is not among the tokens may be anything.
             if tokens.0 < begin {
                 let words = self.words::<S>(begin - group);
-                let upper = words.map(|w| S::and_bits(w, S::splat_bits(0xffff_0000)));
-                self.step::<S>(begin - group, upper, &mut acc);
+                self.step::<S>(begin - group, masked::<S, V>(words, 0xffff_0000), &mut acc);
             }
             let (mut token, mut ahead) = (begin, Taken::new(ahead));
             while token < end {
@@ -415,8 +414,8 @@ impl<T: FloatKv, const Q: usize, const V: usize, const ROUNDED: bool> Vectorised
             }
             ahead.put_back();
             if end < tokens.1 && begin <= end {
-                let lower = self.words::<S>(end).map(|w| S::and_bits(w, S::splat_bits(0xffff)));
-                self.step::<S>(end, lower, &mut acc);
+                let words = self.words::<S>(end);
+                self.step::<S>(end, masked::<S, V>(words, 0xffff), &mut acc);
             }
             for (q, row) in acc.iter().enumerate() {
                 for (v, a) in row.iter().enumerate() {
@@ -499,7 +498,26 @@ impl<T: FloatKv, const Q: usize, const V: usize, const ROUNDED: bool>
 /// As [`Simd`]; there are so many.
 #[inline(always)]
 unsafe fn load<S: Simd, T, const V: usize>(words: *const T, left: usize) -> [S::I; V] {
-    let words: *const f32 = words.cast();
+    let from: *const f32 = words.cast();
     // SAFETY: as the caller's.
-    unsafe { std::array::from_fn(|v| S::to_bits(f32::load_part::<S>(words.add(v * LANES), left))) }
+    unsafe {
+        let mut words = [S::splat_bits(0); V];
+        for (v, words) in words.iter_mut().enumerate() {
+            *words = S::to_bits(f32::load_part::<S>(from.add(v * LANES), left));
+        }
+        words
+    }
+}
+
+/// Of every word the bits of `mask`.
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+unsafe fn masked<S: Simd, const V: usize>(mut words: [S::I; V], mask: u32) -> [S::I; V] {
+    for word in &mut words {
+        // SAFETY: as the caller's.
+        *word = unsafe { S::and_bits(*word, S::splat_bits(mask)) };
+    }
+    words
 }

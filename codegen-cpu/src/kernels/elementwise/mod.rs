@@ -39,6 +39,7 @@ pub(crate) struct Map<I, O, F> {
 }
 
 impl<I: Element, O: Element, F: Unary> Kernel for Map<I, O, F> {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
@@ -101,6 +102,7 @@ impl<O: Element, F: Binary> Zip<O, F> {
 }
 
 impl<O: Element, F: Binary> Kernel for Zip<O, F> {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
@@ -138,6 +140,8 @@ pub(crate) struct Pairs<O, F> {
 const BLOCK: usize = 32;
 
 impl<O: Element, F: Binary> Kernel for Pairs<O, F> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n) = (b.count("rows")?, b.count("n")?);
         if !n.is_multiple_of(BLOCK) {
@@ -175,6 +179,7 @@ impl<O: Element, F: Binary> Kernel for Pairs<O, F> {
 pub(crate) struct AddBias(Zip<f32, Add>);
 
 impl Kernel for AddBias {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
@@ -207,6 +212,7 @@ pub(crate) struct ScaleRows {
 }
 
 impl Kernel for ScaleRows {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {

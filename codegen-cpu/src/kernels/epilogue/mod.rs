@@ -257,10 +257,7 @@ impl End {
         let PanelSums { panel, sums, rows, factors } = of;
         // SAFETY: as the caller's.
         unsafe {
-            let mut values: Panel<S> = [S::splat(0.0); WIDTH / LANES];
-            for (v, value) in values.iter_mut().enumerate() {
-                *value = S::load(sums.add(i * WIDTH + v * LANES));
-            }
+            let mut values = load_panel::<S>(sums.add(i * WIDTH));
             if let Some((factors, sources)) = factors {
                 let factor = S::splat(*factors.add(sources[i] as usize));
                 for value in &mut values {
@@ -379,9 +376,9 @@ impl End {
                         let sum = (*sums.add(i)).to_bits() as i32;
                         *float = sum.wrapping_add(*bias.add(i)) as f32 * *scale.add(i);
                     }
-                    std::array::from_fn(|v| S::load(floats.as_ptr().add(v * LANES)))
+                    load_panel::<S>(floats.as_ptr())
                 }
-                _ => std::array::from_fn(|v| S::load(sums.add(v * LANES))),
+                _ => load_panel::<S>(sums),
             };
             if let Some(factor) = factor {
                 for value in &mut values {
@@ -424,6 +421,22 @@ impl End {
                 largest.store::<S, N>(row, panel, width, values);
             }
         }
+    }
+}
+
+/// The 64 values at `from`.
+///
+/// # Safety
+/// As [`Simd`]; they exist.
+#[inline(always)]
+unsafe fn load_panel<S: Simd>(from: *const f32) -> Panel<S> {
+    // SAFETY: as the caller's.
+    unsafe {
+        let mut values = [S::splat(0.0); WIDTH / LANES];
+        for (v, value) in values.iter_mut().enumerate() {
+            *value = S::load(from.add(v * LANES));
+        }
+        values
     }
 }
 

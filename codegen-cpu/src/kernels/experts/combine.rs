@@ -20,6 +20,7 @@ pub(crate) struct ExpertBias {
 }
 
 impl Kernel for ExpertBias {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
@@ -70,6 +71,8 @@ pub(crate) struct CombineExperts<O> {
 }
 
 impl<O: Element> Kernel for CombineExperts<O> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, k, n) = (b.count("T")?, b.positive("k")?, b.positive("N")?);
         let (x_stride, weights_stride) = (b.count("x stride")?, b.count("weights stride")?);

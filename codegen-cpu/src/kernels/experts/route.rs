@@ -191,6 +191,8 @@ impl<B: Bias> Route<B> {
 }
 
 impl<B: Bias> Kernel for Route<B> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, experts, k) = (b.count("T")?, b.positive("E")?, b.positive("k")?);
         let (sigmoid, renormalize) = (b.count("score")?, b.count("renormalize")?);

@@ -17,6 +17,8 @@ pub(crate) struct PagedWrite<T> {
 }
 
 impl<T: Element> Kernel for PagedWrite<T> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n) = (b.count("T")?, b.positive("C")?);
         let block_len = super::block_len::<T>(n, b.count("block tokens")?)?;

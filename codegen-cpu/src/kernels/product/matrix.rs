@@ -77,7 +77,10 @@ impl<P: Inner, F: Fold> Vectorised for Matrix<'_, P, F> {
                     let w = weights.add((at - first) * WIDTH);
                     for (r, &row) in rows.iter().enumerate() {
                         let x = at_row(row, at).cast();
-                        let mut acc = [std::array::from_fn(|v| P::load::<S>(sum_at(r, v)))];
+                        let mut acc = [[P::load::<S>(sum_at(r, 0)); VECTORS]];
+                        for (v, sums) in acc[0].iter_mut().enumerate().skip(1) {
+                            *sums = P::load::<S>(sum_at(r, v));
+                        }
                         let mut none = Ahead { lines: 0, ..ahead };
                         words::<S, P, 1, VECTORS>(w, stop - at, [x], &mut none, &mut acc);
                         let [acc] = acc;

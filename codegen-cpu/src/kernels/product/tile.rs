@@ -207,7 +207,10 @@ pub(super) unsafe fn words<S: Simd, P: Inner, const R: usize, const V: usize>(
                 ahead.from = ahead.from.wrapping_add(LINE_BYTES);
             }
             let w = w.add(i * WIDTH);
-            let weights = std::array::from_fn(|v| S::load_bits(w.add(v * LANES)));
+            let mut weights = [S::load_bits(w); V];
+            for (v, words) in weights.iter_mut().enumerate().skip(1) {
+                *words = S::load_bits(w.add(v * LANES));
+            }
             P::step::<S, R, V>(weights, x.map(|x| x.add(i * P::GROUP)), sums);
         }
     }

@@ -67,6 +67,8 @@ impl Fp8Scales {
 }
 
 impl<T: Element> Kernel for QuantizeFp8<T> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, runs, n) = (b.count("rows")?, b.positive("runs")?, b.positive("n")?);
         let (made, x_stride) = (Fp8Scales::bind(b)?, b.count("x stride")?);

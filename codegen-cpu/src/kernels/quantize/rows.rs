@@ -27,6 +27,8 @@ pub(crate) struct QuantizeRows<T> {
 }
 
 impl<T: Element> Kernel for QuantizeRows<T> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, runs, n) = (b.count("rows")?, b.positive("runs")?, b.positive("n")?);
         let x_stride = b.count("x stride")?;
@@ -102,6 +104,8 @@ pub(crate) struct QuantizeStatic<T> {
 }
 
 impl<T: Element> Kernel for QuantizeStatic<T> {
+    const ROW_WISE: bool = true;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, n, x_stride) = (b.count("rows")?, b.positive("n")?, b.count("x stride")?);
         Ok(Self {

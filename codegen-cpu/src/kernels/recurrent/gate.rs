@@ -43,6 +43,7 @@ pub(crate) struct DeltaGate {
 }
 
 impl Kernel for DeltaGate {
+    const ROW_WISE: bool = true;
     const IN_PLACE: bool = true;
 
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {

@@ -1,14 +1,14 @@
 //! Mixture of experts: routing, grouping, grouped products, combination.
 
-use super::{Table, choose};
+use super::{Table, kernel};
 use crate::kernels::experts::{Biased, CombineExperts, ExpertBias, ExpertGroups, Route, Unbiased};
 use half::bf16;
 
 pub(super) const KERNELS: Table = &[
-    ("route", choose::<Route<Unbiased>>),
-    ("route_bias", choose::<Route<Biased>>),
-    ("expert_groups", choose::<ExpertGroups>),
-    ("expert_bias_f32", choose::<ExpertBias>),
-    ("combine_experts_f32", choose::<CombineExperts<f32>>),
-    ("combine_experts_bf16", choose::<CombineExperts<bf16>>),
+    kernel::<Route<Unbiased>>("route"),
+    kernel::<Route<Biased>>("route_bias"),
+    kernel::<ExpertGroups>("expert_groups"),
+    kernel::<ExpertBias>("expert_bias_f32"),
+    kernel::<CombineExperts<f32>>("combine_experts_f32"),
+    kernel::<CombineExperts<bf16>>("combine_experts_bf16"),
 ];

@@ -6,7 +6,10 @@ mod latent;
 mod product;
 mod quant;
 mod recurrent;
-mod row_wise;
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
 
 use super::bind::{Binder, Kernel, Run, compiled};
 use super::simd::Portable;
@@ -18,8 +21,15 @@ use crate::device::InstructionSet;
 
 type Bind = fn(InstructionSet, &mut Binder<'_>) -> Result<Box<dyn Run>, String>;
 
-/// A family's kernels by name.
-type Table = &'static [(&'static str, Bind)];
+/// A kernel by its name.
+struct Entry {
+    name: &'static str,
+    bind: Bind,
+    row_wise: bool,
+}
+
+/// A family's kernels.
+type Table = &'static [Entry];
 
 const TABLES: [Table; 6] = [
     dense::KERNELS,
@@ -40,24 +50,32 @@ pub(crate) fn bind(
         Some(product) => (product, true, &[product::KERNELS][..]),
         None => (name, false, &TABLES[..]),
     };
-    let (known, bind) = tables.iter().copied().flatten().find(|(known, _)| *known == name)?;
-    binder.call(known, linear);
+    let entry = tables.iter().copied().flatten().find(|entry| entry.name == name)?;
+    binder.call(entry.name, linear);
     if set == InstructionSet::Avx512Amx {
         binder.allow_tiles();
     }
-    Some(bind(set, binder))
+    Some((entry.bind)(set, binder))
 }
 
-/// Names of the kernels that run row by row: a worker `r` of as many as there are rows (or of a part
-/// of them that divides their number) computes row `r` (or its rows) alone, from row `r` of its rows
-/// and from what no call of the chain writes, meets no other worker and uses no shared memory.
+/// Names of the kernels that run row by row, as steps of a chain do: see `Kernel::ROW_WISE`.
 pub fn row_wise() -> impl Iterator<Item = &'static str> {
-    row_wise::KERNELS.iter().copied()
+    TABLES.into_iter().flatten().filter(|entry| entry.row_wise).map(|entry| entry.name)
 }
 
 /// Every kernel name, products without `linear_`.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    TABLES.into_iter().flatten().map(|(name, _)| *name)
+    TABLES.into_iter().flatten().map(|entry| entry.name)
+}
+
+/// The kernel `K`.
+const fn kernel<K: Kernel>(name: &'static str) -> Entry {
+    Entry { name, bind: choose::<K>, row_wise: K::ROW_WISE }
+}
+
+/// One of several kernels, none of which runs row by row: `bind` chooses.
+const fn by_machine(name: &'static str, bind: Bind) -> Entry {
+    Entry { name, bind, row_wise: false }
 }
 
 fn choose<K: Kernel>(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run>, String> {

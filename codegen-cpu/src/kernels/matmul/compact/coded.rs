@@ -166,18 +166,18 @@ impl Octet {
             match self {
                 // No loops, which compilers may leave such, with sums in memory.
                 Octet::Coded(words, lowest) => {
-                    let words = words.add(vector * VECTOR_WORDS);
-                    let pairs = |v| {
-                        ahead.ask::<S>(vector + v);
-                        octet_pairs::<S>(words.add(v * VECTOR_WORDS), lowest)
-                    };
-                    steps::<S, P, R>(pairs(0), x, &mut sums[0]);
+                    let coded = (words, lowest);
+                    let pairs = coded_pairs::<S>(coded, vector, ahead);
+                    steps::<S, P, R>(pairs, x, &mut sums[0]);
                     if V > 1 {
-                        steps::<S, P, R>(pairs(1), x, &mut sums[1]);
+                        let pairs = coded_pairs::<S>(coded, vector + 1, ahead);
+                        steps::<S, P, R>(pairs, x, &mut sums[1]);
                     }
                     if V > 2 {
-                        steps::<S, P, R>(pairs(2), x, &mut sums[2]);
-                        steps::<S, P, R>(pairs(3), x, &mut sums[3]);
+                        let pairs = coded_pairs::<S>(coded, vector + 2, ahead);
+                        steps::<S, P, R>(pairs, x, &mut sums[2]);
+                        let pairs = coded_pairs::<S>(coded, vector + 3, ahead);
+                        steps::<S, P, R>(pairs, x, &mut sums[3]);
                     }
                 }
                 Octet::Pairs(pairs, count) => {
@@ -192,6 +192,23 @@ impl Octet {
                 }
             }
         }
+    }
+}
+
+/// The pairs of a vector of an [`Octet::Coded`], while that of the octet `ahead` is asked for.
+///
+/// # Safety
+/// As [`Coded::multiply`].
+#[inline(always)]
+unsafe fn coded_pairs<S: Simd>(
+    (words, lowest): (*const u32, u32),
+    vector: usize,
+    ahead: Ahead,
+) -> [S::I; OCTET_PAIRS] {
+    // SAFETY: as the caller's.
+    unsafe {
+        ahead.ask::<S>(vector);
+        octet_pairs::<S>(words.add(vector * VECTOR_WORDS), lowest)
     }
 }
 

@@ -135,7 +135,8 @@ pub(super) unsafe fn unpack_vector<S: Simd>(words: *const u32, to: *mut u32, low
 pub(super) unsafe fn octet_pairs<S: Simd>(words: *const u32, lowest: u32) -> [S::I; OCTET_PAIRS] {
     // SAFETY: as the caller's.
     unsafe {
-        let [first, second, nibbles] = [0, 1, 2].map(|i| S::load_bits(words.add(i * LANES)));
+        let (first, second) = (S::load_bits(words), S::load_bits(words.add(LANES)));
+        let nibbles = S::load_bits(words.add(2 * LANES));
         [
             pair::<S>(first, S::shl::<7>(nibbles), lowest),
             pair::<S>(rotated::<S>(first), S::shl::<3>(nibbles), lowest),

@@ -1,17 +1,9 @@
-use super::KERNELS;
+use super::row_wise;
 use super::sample::{Sample, sample};
 use crate::device::InstructionSet;
 use crate::kernels::uses::{Split, Use};
-use crate::kernels::{Barrier, Binder, Buffer, Run, Worker, bind, names};
+use crate::kernels::{Barrier, Binder, Buffer, Run, Worker, bind};
 use std::ops::Range;
-
-#[test]
-fn the_list_is_sorted_and_names_kernels() {
-    assert!(KERNELS.is_sorted_by(|a, b| a < b));
-    for name in KERNELS {
-        assert!(names().any(|known| known == *name), "{name}");
-    }
-}
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -97,7 +89,7 @@ fn row(used: &Use, r: usize, count: usize) -> Option<Range<usize>> {
 fn a_row_is_its_own() {
     const COUNT: usize = 5;
     for set in InstructionSet::available() {
-        for (&name, rows) in KERNELS.iter().flat_map(|n| [(n, COUNT), (n, 2 * COUNT)]) {
+        for (name, rows) in row_wise().flat_map(|n| [(n, COUNT), (n, 2 * COUNT)]) {
             let sample = sample(name, rows);
             let mut whole = Arena::new(&sample.buffers);
             let (call, _) = whole.bind(set, name, &sample);
