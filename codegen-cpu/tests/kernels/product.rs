@@ -602,6 +602,36 @@ fn many_rows_go_through_long_weights_block_by_block() {
     }
 }
 
+/// Rows of an expert by AMX: a tile of them and less, a pair of tiles and several, sums that wait for their next block, and
+/// rows that go through the panels in two parts.
+#[test]
+fn rows_of_an_expert_have_their_bits_in_any_number() {
+    for (t, n, k) in
+        [(17, 70, 200), (40, 70, 1101), (130, 200, 1028), (40, 70, 17000), (590, 70, 1412)]
+    {
+        for kind in [Kind::Float, Kind::Compact] {
+            let (x, w, out) = (DType::BF16, DType::BF16, DType::F32);
+            let case = Case { kind, x, w, out, t, n, k, group: k, each: false, seed: 7 };
+            let ids: Vec<i32> = (0..t).map(|t| i32::from(t % 9 == 0)).collect();
+            let experts = Experts { count: 2, pairs: 1, own: false, ids };
+            let data = case.data(t, 2);
+            for set in InstructionSet::available() {
+                let together = case.run((set, 2), &data, Some(&experts), 0);
+                case.check(&together, &data, (0..t).map(|t| (t, experts.ids[t] as usize))).unwrap();
+                for row in (0..t).step_by(t / 4) {
+                    let own = Experts { ids: vec![experts.ids[row]], ..experts.clone() };
+                    let alone = case.run((set, 1), &data.alone(row, &case), Some(&own), 3);
+                    assert_eq!(
+                        bits(&together[row * n..][..n]),
+                        bits(&alone),
+                        "{set}, row {row} of {t}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// More rows than a tile of AMX has, one group: a single pair of tiles and several, steps that are not whole, sums that wait for
 /// their next block, and rows that go through the panels in two parts.
 #[test]

@@ -170,7 +170,17 @@ pub(crate) enum ResultRows<'a> {
     List(&'a [u32]),
 }
 
-impl ResultRows<'_> {
+impl<'a> ResultRows<'a> {
+    /// Some of them.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn part(&self, part: std::ops::Range<usize>) -> ResultRows<'a> {
+        match *self {
+            Self::From(first, _) => Self::From(first + part.start, part.len()),
+            Self::List(rows) => Self::List(&rows[part]),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {
         match self {

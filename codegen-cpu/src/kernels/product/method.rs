@@ -42,6 +42,8 @@ pub(crate) trait Method: Send + Sync + 'static {
     type Fold: Fold;
     /// Whether inputs are bytes, and weights are or become such.
     const BYTES: bool = false;
+    /// Whether inputs and weights are pairs of bf16.
+    const PAIRS: bool = false;
     /// Whether finished sums are integers.
     const INTEGERS: bool = false;
     /// Scales of the inputs.
@@ -85,6 +87,7 @@ impl Method for Float<bf16> {
     const PER_WORD: usize = Bf16::PER_WORD;
     type Store = AsIs;
     type Fold = Whole;
+    const PAIRS: bool = true;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<Given<bf16>>) {
@@ -103,6 +106,7 @@ impl Method for Compacted {
     const PER_WORD: usize = Bf16::PER_WORD;
     type Store = InCompact;
     type Fold = Whole;
+    const PAIRS: bool = true;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<Given<bf16>>) {

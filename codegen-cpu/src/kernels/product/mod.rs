@@ -14,6 +14,8 @@ mod inputs;
 #[cfg(target_arch = "x86_64")]
 mod matrix;
 mod method;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 mod panel;
 mod quantise;
 mod source;
@@ -59,7 +61,7 @@ pub(crate) struct Product<M: Method> {
     weight: Rows<u32>,
     scales: Option<Rows<u32>>,
     gathering: Gathering,
-    /// Whether many rows may go through AMX tiles.
+    /// Whether rows go through AMX tiles, many of bytes and all of pairs.
     tiles: bool,
     end: End,
 }
@@ -116,7 +118,7 @@ impl<M: Method> Kernel for Product<M> {
             weight,
             scales,
             gathering,
-            tiles: M::BYTES && b.has_tiles(),
+            tiles: (M::BYTES || M::PAIRS) && b.has_tiles(),
             end,
         })
     }
@@ -194,9 +196,13 @@ impl<M: Method> Product<M> {
         EXPANDED_BYTES + 2 * self.sums_bytes() + lists.next_multiple_of(WIDTH)
     }
 
-    /// That, and what [`squares`] need.
+    /// That, and what [`squares`] or [`pairs`] need.
     #[inline(always)]
     fn private_bytes(&self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.tiles && M::PAIRS {
+            return self.blocks_bytes() + pairs::bytes(self.company.outputs, self.weights.k);
+        }
         #[cfg(target_arch = "x86_64")]
         if self.tiles && self.groups == 1 && self.company.outputs > TILE_ROWS {
             let groups = self.weights.words * M::PER_WORD / size_of::<u32>();
@@ -278,6 +284,22 @@ impl<M: Method> Product<M> {
                 next.map(ask);
                 let sources = std::slice::from_raw_parts(lists.sources, rows);
                 let results = std::slice::from_raw_parts(lists.results, rows);
+                #[cfg(target_arch = "x86_64")]
+                if const { M::PAIRS && S::PAIR_DOT } && self.tiles {
+                    let after = next.map_or(worker.upcoming, |at| stored(at).at(0).cast());
+                    let memory = worker.private.add(self.blocks_bytes());
+                    S::enter(pairs::Pairs {
+                        product: self,
+                        inputs,
+                        expert,
+                        panels,
+                        sources,
+                        results,
+                        after,
+                        memory,
+                    });
+                    continue;
+                }
                 #[cfg(target_arch = "x86_64")]
                 if panel::in_bytes::<P>() && self.tiles && self.groups == 1 && rows > TILE_ROWS {
                     let after = next.map_or(worker.upcoming.cast(), |at| stored(at).at(0));

@@ -31,6 +31,13 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// There are as many words as `weights` says, at least [`Store::len`]; expert and panel exist.
     unsafe fn panel(first: *const u32, weights: Weights, at: (usize, usize)) -> Self::Panel;
 
+    /// All panels, where they are compact.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn compact(_first: *const u32, _weights: Weights) -> Option<CompactWeight> {
+        None
+    }
+
     /// Asks for what [`Store::panel`] reads.
     #[inline(always)]
     fn ask<S: Simd>(_first: *const u32, _weights: Weights, _at: (usize, usize)) {}
@@ -136,6 +143,12 @@ impl Store for InCompact {
             let weight = compact(first, weights);
             weight.panel(weight.index(at))
         }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn compact(first: *const u32, weights: Weights) -> Option<CompactWeight> {
+        Some(compact(first, weights))
     }
 
     #[inline(always)]

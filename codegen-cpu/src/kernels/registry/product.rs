@@ -11,7 +11,7 @@ use crate::kernels::matmul::{Compact, Matmul};
 use crate::kernels::matmul::{Tiled, TiledCompact};
 use crate::kernels::product::{
     ByRow, ByScale, Coded, CodedBytes, Compacted, Exact, Float, Fp8, Fp8Fp8, I4, I8, InFp8,
-    Integer, Method, MxFp4, Product,
+    Integer, MxFp4, Product,
 };
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::Avx512Bf16;
@@ -33,15 +33,6 @@ fn compact_matmul(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn Run
         return compiled::<TiledCompact, Avx512Bf16>(b);
     }
     choose::<Compact>(set, b)
-}
-
-/// Products of experts with bf16 weights: Intel's processors, which have AMX, multiply pairs at half the rate of `f32`.
-fn bf16_experts<M: Method>(
-    set: InstructionSet,
-    b: &mut Binder<'_>,
-) -> Result<Box<dyn Run>, String> {
-    let set = if set == InstructionSet::Avx512Amx { InstructionSet::Avx512 } else { set };
-    choose::<Product<M>>(set, b)
 }
 
 pub(super) const KERNELS: Table = &[
@@ -93,10 +84,10 @@ pub(super) const KERNELS: Table = &[
     kernel::<Product<Coded<I4, bf16>>>("dequant_matmul_i4_bf16_bf16"),
     kernel::<Product<Float<f32>>>("grouped_matmul_f32_f32"),
     kernel::<Product<Float<f32>>>("grouped_matmul_f32_bf16"),
-    by_machine("grouped_matmul_bf16_f32", bf16_experts::<Float<bf16>>),
-    by_machine("grouped_matmul_bf16_bf16", bf16_experts::<Float<bf16>>),
-    by_machine("grouped_matmul_compact_f32", bf16_experts::<Compacted>),
-    by_machine("grouped_matmul_compact_bf16", bf16_experts::<Compacted>),
+    kernel::<Product<Float<bf16>>>("grouped_matmul_bf16_f32"),
+    kernel::<Product<Float<bf16>>>("grouped_matmul_bf16_bf16"),
+    kernel::<Product<Compacted>>("grouped_matmul_compact_f32"),
+    kernel::<Product<Compacted>>("grouped_matmul_compact_bf16"),
     kernel::<Product<Integer<I8>>>("grouped_quant_matmul_i8_f32"),
     kernel::<Product<Integer<I8>>>("grouped_quant_matmul_i8_bf16"),
     kernel::<Product<Integer<I4>>>("grouped_quant_matmul_i4_f32"),

@@ -61,7 +61,7 @@ impl Compact {
             }
             let mut escape = coded.unpack_pairs::<S>((0, count), block, 0);
             for panel in share.clone() {
-                let following = weight.after::<S>(panel, &share);
+                let following = weight.after::<S>(panel, share.end);
                 // What is asked for when all octets of this panel were.
                 let next =
                     if panel + 1 < share.end { following.octets } else { worker.upcoming.cast() };

@@ -136,7 +136,7 @@ impl Compact {
             let mut following = weight.panel(share.start.min(product.panels - 1));
             for panel in share.clone() {
                 let coded = following;
-                following = weight.after::<S>(panel, &share);
+                following = weight.after::<S>(panel, share.end);
                 let Panel { octets, plain, escapes, lowest } = coded;
                 let mut escape = 0;
                 for first in (0..groups).step_by(block_groups) {

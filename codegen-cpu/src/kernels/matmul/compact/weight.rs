@@ -11,7 +11,6 @@ use super::{OCTET_PAIRS, OCTET_WORDS, PAIR_LINES};
 use crate::kernels::bind::Rows;
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd};
 use half::bf16;
-use std::ops::Range;
 use tensor::Entry;
 
 /// The most lines of escapes that are asked for ahead.
@@ -225,8 +224,8 @@ impl CompactWeight {
         Panel { octets, plain, escapes, lowest }
     }
 
-    /// The panel after `panel` of those that a thread goes through, whose escapes, and the place of the one after it,
-    /// are asked for.
+    /// The panel after `panel` of those up to `end` that a thread goes through, whose escapes, and the place of the one after
+    /// it, are asked for.
     ///
     /// # Safety
     /// As [`CompactWeight::panel`].
@@ -234,9 +233,9 @@ impl CompactWeight {
     pub(in crate::kernels::matmul) unsafe fn after<S: Simd>(
         &self,
         panel: usize,
-        share: &Range<usize>,
+        end: usize,
     ) -> Panel {
-        if panel + 1 >= share.end {
+        if panel + 1 >= end {
             return Panel::NONE;
         }
         self.ask::<S>(panel + 2);

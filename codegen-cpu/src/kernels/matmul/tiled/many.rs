@@ -36,43 +36,38 @@ impl Tiled {
             }
             worker.barrier.wait();
             let share = worker.share(panels);
-            let compact = self.compact.then(|| compact_weight(&self.product));
+            let compact = self.compact_weight();
+            let weight = self.weight(compact.as_ref());
             for (chunk, first) in (0..rows).step_by(chunk_rows).enumerate() {
-                let weight = Chunk { product: &self.product, compact: compact.as_ref(), first };
+                let results = ResultRows::From(first, chunk_rows.min(rows - first));
+                let many = Many { weight, end: &self.product.end, results };
                 let is_last = first + chunk_rows >= rows;
-                let after = if is_last {
-                    worker.upcoming
-                } else {
-                    weight.at(share.start.min(panels - 1), 0)
-                };
+                let after =
+                    if is_last { worker.upcoming } else { many.first(share.start.min(panels - 1)) };
                 let (x, memory) =
                     (worker.shared.add(chunk * chunk_bytes), Memory::at(worker.private));
-                self.cut(first).multiply::<S, _>(x, &memory, &weight, share.clone(), after);
+                self.cut(first).multiply::<S, _>(x, &memory, &many, share.clone(), after);
             }
         }
     }
 }
 
-/// The panels of a product for the rows from `first` on.
-struct Chunk<'a> {
-    product: &'a Matmul<bf16>,
-    /// Where they are compact.
-    compact: Option<&'a CompactWeight>,
-    first: usize,
+/// Rows that go through the panels of a weight together, of which the results are these.
+pub(crate) struct Many<'a> {
+    pub(crate) weight: TileWeight<'a>,
+    pub(crate) end: &'a End,
+    pub(crate) results: ResultRows<'a>,
 }
 
-impl Chunk<'_> {
-    /// The pairs of a plain weight from one on.
-    #[inline(always)]
-    fn pairs(&self, panel: usize, pair: usize) -> *const u32 {
-        // SAFETY: the weight was bound.
-        let weight = unsafe { self.product.weight.row(0) }.cast_const().cast::<u32>();
-        weight.wrapping_add((panel * self.product.k.div_ceil(2) + pair) * WIDTH)
+impl Many<'_> {
+    /// Where a panel begins.
+    pub(crate) fn first(&self, panel: usize) -> *const u8 {
+        self.at(panel, 0)
     }
 }
 
 /// Half of some groups of a compact panel.
-pub(super) struct CodedHalf {
+pub(crate) struct CodedHalf {
     panel: CompactPanel,
     half: usize,
     /// Its next escape.
@@ -93,25 +88,22 @@ impl Half for CodedHalf {
     }
 }
 
-impl Panels for Chunk<'_> {
+impl Panels for Many<'_> {
     type Half = CodedHalf;
 
     const BYTES: bool = false;
 
     #[inline(always)]
     fn group_lines(&self) -> usize {
-        if self.compact.is_some() { CompactPanel::PAIR_LINES } else { STEP_LINES / STEP_GROUPS }
+        if self.weight.is_compact() { CompactPanel::PAIR_LINES } else { STEP_LINES / STEP_GROUPS }
     }
 
     #[inline(always)]
     fn at(&self, panel: usize, pair: usize) -> *const u8 {
-        match self.compact {
-            None => self.pairs(panel, pair).cast(),
-            Some(compact) => {
-                // SAFETY: the weight was bound, and the panel exists.
-                let panel = unsafe { compact.panel(panel) };
-                panel.octets_of((pair, 0), std::ptr::null_mut()).from.cast()
-            }
+        // SAFETY: the weight was bound, and the panel exists.
+        match unsafe { self.weight.compact(panel) } {
+            None => self.weight.plain(panel, pair),
+            Some(panel) => panel.octets_of((pair, 0), std::ptr::null_mut()).from.cast(),
         }
     }
 
@@ -122,14 +114,15 @@ impl Panels for Chunk<'_> {
         groups: Range<usize>,
         to: *mut u32,
     ) -> *const u32 {
-        let Some(compact) = self.compact else { return self.pairs(panel, groups.start) };
         // SAFETY: as the caller's; blocks begin with whole octets.
         unsafe {
-            let panel = compact.panel(panel);
-            if let Some(pairs) = panel.pairs() {
+            let Some(coded) = self.weight.compact(panel) else {
+                return self.weight.plain(panel, groups.start).cast();
+            };
+            if let Some(pairs) = coded.pairs() {
                 return pairs.add(groups.start * WIDTH);
             }
-            panel.unpack_pairs::<S>((groups.start, groups.len()), to, 0);
+            coded.unpack_pairs::<S>((groups.start, groups.len()), to, 0);
         }
         to
     }
@@ -142,7 +135,7 @@ impl Panels for Chunk<'_> {
         next: *const u8,
     ) -> Option<[CodedHalf; 2]> {
         // SAFETY: the weight was bound, and the panel exists.
-        let panel = unsafe { self.compact?.panel(panel) };
+        let panel = unsafe { self.weight.compact(panel)? };
         if panel.pairs().is_some() {
             return None;
         }
@@ -156,8 +149,8 @@ impl Panels for Chunk<'_> {
 
     #[inline(always)]
     unsafe fn take<S: Simd>(&self, panel: usize, rows: Range<usize>, sums: *mut f32) {
-        let rows = ResultRows::From(self.first + rows.start, rows.len());
+        let rows = self.results.part(rows);
         // SAFETY: as the caller's.
-        unsafe { self.product.end.store::<S>(PanelSums { panel, sums, rows, factors: None }) }
+        unsafe { self.end.store::<S>(PanelSums { panel, sums, rows, factors: None }) }
     }
 }

@@ -5,13 +5,18 @@
 
 mod many;
 mod one;
+mod weight;
+
+pub(crate) use many::Many;
+pub(crate) use one::{Inputs, One};
+pub(crate) use weight::TileWeight;
 
 use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Sums, TILE_BYTES, Tiles};
 use super::squares::{copy_steps, part_of_step};
 use super::tile::{GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
 use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, compact_weight, first_octets};
 use crate::kernels::bind::{Binder, Kernel};
-use crate::kernels::epilogue::{PanelSums, ResultRows};
+use crate::kernels::epilogue::{End, PanelSums, ResultRows};
 use crate::kernels::simd::Simd;
 use crate::kernels::worker::{Scratch, Worker};
 use half::bf16;
@@ -89,8 +94,17 @@ impl Kernel for Tiled {
 }
 
 impl Tiled {
-    /// Steps of a row of inputs, the last one perhaps not whole.
-    fn steps(&self) -> usize {
-        self.product.k.div_ceil(STEP)
+    /// The weight, if it is compact.
+    #[inline(always)]
+    fn compact_weight(&self) -> Option<CompactWeight> {
+        self.compact.then(|| compact_weight(&self.product))
+    }
+
+    /// The weight as tiles meet it; `compact` is [`Tiled::compact_weight`].
+    #[inline(always)]
+    fn weight<'a>(&self, compact: Option<&'a CompactWeight>) -> TileWeight<'a> {
+        // SAFETY: the weight was bound.
+        let base = unsafe { self.product.weight.row(0) };
+        TileWeight::new(base.cast_const().cast(), compact, 0, self.product.k)
     }
 }

@@ -1,6 +1,7 @@
 //! Up to 16 rows. Every weight meets few products, so what matters is that reading memory never pauses.
 
 use super::*;
+use std::ops::Range;
 
 /// How far ahead of its use a plain panel is asked for.
 const AHEAD_BYTES: usize = 2 * STEP_BYTES;
@@ -8,11 +9,109 @@ const AHEAD_BYTES: usize = 2 * STEP_BYTES;
 const BLOCK_STEPS: usize = 2;
 const BLOCK_BYTES: usize = BLOCK_STEPS * STEP_BYTES;
 
+/// Up to 16 rows of inputs and a weight that they meet.
+pub(crate) struct One<'a> {
+    pub(crate) weight: TileWeight<'a>,
+    /// Inputs of all steps, zeros up to a whole one.
+    pub(crate) inputs: Inputs,
+    pub(crate) end: &'a End,
+    pub(crate) results: ResultRows<'a>,
+    /// As much as [`One::BYTES`] says.
+    pub(crate) memory: *mut u8,
+}
+
+/// Rows of inputs: the first, the bytes between rows, and those between steps.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs {
+    pub(crate) x: *const u8,
+    pub(crate) stride: usize,
+    pub(crate) step: usize,
+}
+
+impl Inputs {
+    /// Rows that were copied to `x`, step by step.
+    pub(crate) fn copied(x: *const u8) -> Self {
+        Self { x, stride: ROW_BYTES, step: TILE_BYTES }
+    }
+
+    /// Copies a row of `k` inputs at `from` to its place among the [`Inputs::copied`].
+    ///
+    /// # Safety
+    /// As [`Simd`]; there are as many inputs, and room for [`Inputs::bytes`].
+    #[inline(always)]
+    pub(crate) unsafe fn copy<S: Simd>(to: *mut u8, row: usize, from: *const u8, k: usize) {
+        let bytes = k * size_of::<bf16>();
+        // SAFETY: as the caller's.
+        unsafe {
+            copy_steps::<S>(from, bytes, k.div_ceil(STEP), to.add(row * ROW_BYTES), TILE_BYTES);
+        }
+    }
+
+    /// Bytes of the copies of rows of `k` inputs.
+    pub(crate) const fn bytes(k: usize) -> usize {
+        k.div_ceil(STEP) * TILE_BYTES
+    }
+}
+
+impl One<'_> {
+    /// Bytes of part of a step, of a block of an unpacked panel, and of sums.
+    pub(crate) const BYTES: usize = STEP_BYTES + BLOCK_BYTES + SUMS_BYTES;
+
+    /// Multiplies by some panels and stores the results. At last asks for what is at `after`.
+    ///
+    /// # Safety
+    /// As [`Simd`]; weight, rows and panels were bound, and this thread has no other tiles.
+    #[inline(always)]
+    pub(crate) unsafe fn multiply<S: Simd>(&self, panels: Range<usize>, after: *const u8) {
+        let &Self { weight, inputs: Inputs { x, stride, step }, end, results, memory } = self;
+        if panels.is_empty() {
+            return;
+        }
+        // SAFETY: panels, rows and steps stay inside what was bound; memory is large enough.
+        unsafe {
+            let (part, block) = (memory, memory.add(STEP_BYTES));
+            let sums: *mut f32 = block.add(BLOCK_BYTES).cast();
+            let inputs = Steps {
+                weights: std::ptr::null(),
+                count: 0,
+                x,
+                stride,
+                x_step: step,
+                ahead: NOTHING,
+            };
+            let tiles = Tiles::new(results.count());
+            let in_tiles = Sums::row(sums.cast());
+            let groups = weight.groups;
+            let meet = Meet { inputs, tiles: &tiles, sums: in_tiles, groups, part, block };
+            let mut following = weight.compact(panels.start);
+            for panel in panels.clone() {
+                let coded = following;
+                following = weight.compact_after::<S>(panel, panels.end);
+                let next: *const u8 = match &following {
+                    _ if panel + 1 == panels.end => after,
+                    Some(following) => following.octets.cast(),
+                    None => weight.plain(panel + 1, 0),
+                };
+                in_tiles.zero(&tiles);
+                match &coded {
+                    None => meet.plain(weight.plain(panel, 0), next),
+                    Some(coded) => match coded.pairs() {
+                        Some(pairs) => meet.plain(pairs.cast(), next),
+                        None => meet.coded::<S>(coded, next),
+                    },
+                }
+                in_tiles.store();
+                end.store::<S>(PanelSums { panel, sums, rows: results, factors: None });
+            }
+        }
+    }
+}
+
 impl Tiled {
-    /// Part of a step, a block of an unpacked panel, sums, and the inputs where they are copied.
+    /// What [`One`] needs, and the inputs where they are copied.
     pub(super) fn scratch_of_one(&self) -> Scratch {
-        let copied = if self.copies() { self.steps() * TILE_BYTES } else { 0 };
-        Scratch { private: STEP_BYTES + BLOCK_BYTES + SUMS_BYTES + copied, shared: 0 }
+        let copied = if self.copies() { Inputs::bytes(self.product.k) } else { 0 };
+        Scratch { private: One::BYTES + copied, shared: 0 }
     }
 
     /// Whether rows of inputs are no whole number of steps.
@@ -26,61 +125,25 @@ impl Tiled {
     /// As [`Kernel::run`]; there are 1 to 16 rows.
     #[inline(always)]
     pub(super) unsafe fn one<S: Simd>(&self, worker: &Worker<'_>) {
-        let Matmul { rows, k, panels, ref x, ref weight, ref end } = self.product;
-        let share = worker.share(panels);
-        if share.is_empty() {
-            return;
-        }
-        let groups = k.div_ceil(2);
-        // SAFETY: panels, rows and steps stay inside what was bound; scratch is large enough.
+        let Matmul { rows, k, panels, ref x, ref end, .. } = self.product;
+        // SAFETY: rows are those bound; scratch is large enough.
         unsafe {
-            let part = worker.private;
-            let block = part.add(STEP_BYTES);
-            let sums: *mut f32 = block.add(BLOCK_BYTES).cast();
-            let mut inputs = Steps {
-                weights: std::ptr::null(),
-                count: 0,
+            let mut inputs = Inputs {
                 x: x.row(0).cast_const().cast(),
                 stride: x.stride() * size_of::<bf16>(),
-                x_step: ROW_BYTES,
-                ahead: NOTHING,
+                step: ROW_BYTES,
             };
             if self.copies() {
-                let to = block.add(BLOCK_BYTES + SUMS_BYTES);
+                let to = worker.private.add(One::BYTES);
                 for row in 0..rows {
-                    let (from, to) = (x.row(row).cast_const().cast(), to.add(row * ROW_BYTES));
-                    let bytes = k * size_of::<bf16>();
-                    copy_steps::<S>(from, bytes, self.steps(), to, TILE_BYTES);
+                    Inputs::copy::<S>(to, row, x.row(row).cast_const().cast(), k);
                 }
-                inputs = Steps { x: to, stride: ROW_BYTES, x_step: TILE_BYTES, ..inputs };
+                inputs = Inputs::copied(to);
             }
-            let tiles = Tiles::new(rows);
-            let in_tiles = Sums::row(sums.cast());
-            let meet = Meet { inputs, tiles: &tiles, sums: in_tiles, groups, part, block };
-            let compact = self.compact.then(|| compact_weight(&self.product));
-            let mut following = compact.as_ref().map(|compact| compact.panel(share.start));
-            for panel in share.clone() {
-                let coded = following;
-                following = compact.as_ref().map(|compact| compact.after::<S>(panel, &share));
-                let plain = weight.row(0).cast::<u32>().cast_const();
-                let plain = |panel| plain.wrapping_add(panel * groups * WIDTH);
-                let next: *const u8 = match &following {
-                    _ if panel + 1 == share.end => worker.upcoming,
-                    Some(following) => following.octets.cast(),
-                    None => plain(panel + 1).cast(),
-                };
-                in_tiles.zero(&tiles);
-                match &coded {
-                    None => meet.plain(plain(panel).cast(), next),
-                    Some(coded) => match coded.pairs() {
-                        Some(pairs) => meet.plain(pairs.cast(), next),
-                        None => meet.coded::<S>(coded, next),
-                    },
-                }
-                in_tiles.store();
-                let rows = ResultRows::From(0, rows);
-                end.store::<S>(PanelSums { panel, sums, rows, factors: None });
-            }
+            let compact = self.compact_weight();
+            let (weight, results) = (self.weight(compact.as_ref()), ResultRows::From(0, rows));
+            let one = One { weight, inputs, end, results, memory: worker.private };
+            one.multiply::<S>(worker.share(panels), worker.upcoming);
         }
     }
 }
