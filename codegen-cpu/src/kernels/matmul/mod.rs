@@ -19,7 +19,7 @@ pub(crate) use compact::{Coded, Compact, CompactPanel, CompactWeight, OCTET_PAIR
 #[cfg(target_arch = "x86_64")]
 use compact::{compact_weight, first_octets};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use tiled::{Inputs as TileInputs, Many, One, TileWeight, Tiled, TiledCompact};
+pub(crate) use tiled::{FewRows, ManyRows, TileInputs, TileWeight, Tiled, TiledCompact};
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;

@@ -7,7 +7,7 @@ use super::method::Method;
 use super::store::Store;
 use crate::kernels::epilogue::ResultRows;
 use crate::kernels::matmul::squares::{Cut, Memory, chunk_rows};
-use crate::kernels::matmul::{Many, One, TILE_ROWS, TileInputs, TileWeight};
+use crate::kernels::matmul::{FewRows, ManyRows, TILE_ROWS, TileInputs, TileWeight};
 use crate::kernels::simd::{Simd, Vectorised};
 use half::bf16;
 use std::ops::Range;
@@ -19,7 +19,7 @@ fn inputs_bytes(rows: usize, k: usize) -> usize {
 
 /// Bytes of working memory for up to `rows` rows of `k` inputs.
 pub(super) fn bytes(rows: usize, k: usize) -> usize {
-    inputs_bytes(rows, k) + One::BYTES.max(Memory::bytes(rows))
+    inputs_bytes(rows, k) + FewRows::BYTES.max(Memory::bytes(rows))
 }
 
 /// Some panels of an expert and the rows that meet them.
@@ -57,7 +57,7 @@ impl<M: Method, X> Vectorised for Pairs<'_, M, X> {
                     TileInputs::copy::<S>(memory, i, row(i), k);
                 }
                 let (inputs, results) = (TileInputs::copied(memory), ResultRows::List(results));
-                let one = One { weight, inputs, end, results, memory: rest };
+                let one = FewRows { weight, inputs, end, results, memory: rest };
                 return one.multiply::<S>(panels, after);
             }
             let chunk_rows = chunk_rows(rows);
@@ -68,7 +68,7 @@ impl<M: Method, X> Vectorised for Pairs<'_, M, X> {
                     cut.pack::<S>(i, row(first + i), k * size_of::<bf16>(), memory);
                 }
                 let results = ResultRows::List(&results[first..first + count]);
-                let many = Many { weight, end, results };
+                let many = ManyRows { weight, end, results };
                 let is_last = first + count == rows;
                 let after = if is_last { after } else { many.first(panels.start) };
                 cut.multiply::<S, _>(memory, &Memory::at(rest), &many, panels.clone(), after);

@@ -40,7 +40,7 @@ impl Tiled {
             let weight = self.weight(compact.as_ref());
             for (chunk, first) in (0..rows).step_by(chunk_rows).enumerate() {
                 let results = ResultRows::From(first, chunk_rows.min(rows - first));
-                let many = Many { weight, end: &self.product.end, results };
+                let many = ManyRows { weight, end: &self.product.end, results };
                 let is_last = first + chunk_rows >= rows;
                 let after =
                     if is_last { worker.upcoming } else { many.first(share.start.min(panels - 1)) };
@@ -53,13 +53,13 @@ impl Tiled {
 }
 
 /// Rows that go through the panels of a weight together, of which the results are these.
-pub(crate) struct Many<'a> {
+pub(crate) struct ManyRows<'a> {
     pub(crate) weight: TileWeight<'a>,
     pub(crate) end: &'a End,
     pub(crate) results: ResultRows<'a>,
 }
 
-impl Many<'_> {
+impl ManyRows<'_> {
     /// Where a panel begins.
     pub(crate) fn first(&self, panel: usize) -> *const u8 {
         self.at(panel, 0)
@@ -88,7 +88,7 @@ impl Half for CodedHalf {
     }
 }
 
-impl Panels for Many<'_> {
+impl Panels for ManyRows<'_> {
     type Half = CodedHalf;
 
     const BYTES: bool = false;

@@ -7,8 +7,8 @@ mod many;
 mod one;
 mod weight;
 
-pub(crate) use many::Many;
-pub(crate) use one::{Inputs, One};
+pub(crate) use many::ManyRows;
+pub(crate) use one::{FewRows, TileInputs};
 pub(crate) use weight::TileWeight;
 
 use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Sums, TILE_BYTES, Tiles};

@@ -10,34 +10,34 @@ const BLOCK_STEPS: usize = 2;
 const BLOCK_BYTES: usize = BLOCK_STEPS * STEP_BYTES;
 
 /// Up to 16 rows of inputs and a weight that they meet.
-pub(crate) struct One<'a> {
+pub(crate) struct FewRows<'a> {
     pub(crate) weight: TileWeight<'a>,
     /// Inputs of all steps, zeros up to a whole one.
-    pub(crate) inputs: Inputs,
+    pub(crate) inputs: TileInputs,
     pub(crate) end: &'a End,
     pub(crate) results: ResultRows<'a>,
-    /// As much as [`One::BYTES`] says.
+    /// As much as [`FewRows::BYTES`] says.
     pub(crate) memory: *mut u8,
 }
 
 /// Rows of inputs: the first, the bytes between rows, and those between steps.
 #[derive(Clone, Copy)]
-pub(crate) struct Inputs {
+pub(crate) struct TileInputs {
     pub(crate) x: *const u8,
     pub(crate) stride: usize,
     pub(crate) step: usize,
 }
 
-impl Inputs {
+impl TileInputs {
     /// Rows that were copied to `x`, step by step.
     pub(crate) fn copied(x: *const u8) -> Self {
         Self { x, stride: ROW_BYTES, step: TILE_BYTES }
     }
 
-    /// Copies a row of `k` inputs at `from` to its place among the [`Inputs::copied`].
+    /// Copies a row of `k` inputs at `from` to its place among the [`TileInputs::copied`].
     ///
     /// # Safety
-    /// As [`Simd`]; there are as many inputs, and room for [`Inputs::bytes`].
+    /// As [`Simd`]; there are as many inputs, and room for [`TileInputs::bytes`].
     #[inline(always)]
     pub(crate) unsafe fn copy<S: Simd>(to: *mut u8, row: usize, from: *const u8, k: usize) {
         let bytes = k * size_of::<bf16>();
@@ -53,7 +53,7 @@ impl Inputs {
     }
 }
 
-impl One<'_> {
+impl FewRows<'_> {
     /// Bytes of part of a step, of a block of an unpacked panel, and of sums.
     pub(crate) const BYTES: usize = STEP_BYTES + BLOCK_BYTES + SUMS_BYTES;
 
@@ -63,7 +63,7 @@ impl One<'_> {
     /// As [`Simd`]; weight, rows and panels were bound, and this thread has no other tiles.
     #[inline(always)]
     pub(crate) unsafe fn multiply<S: Simd>(&self, panels: Range<usize>, after: *const u8) {
-        let &Self { weight, inputs: Inputs { x, stride, step }, end, results, memory } = self;
+        let &Self { weight, inputs: TileInputs { x, stride, step }, end, results, memory } = self;
         if panels.is_empty() {
             return;
         }
@@ -108,10 +108,10 @@ impl One<'_> {
 }
 
 impl Tiled {
-    /// What [`One`] needs, and the inputs where they are copied.
+    /// What [`FewRows`] needs, and the inputs where they are copied.
     pub(super) fn scratch_of_one(&self) -> Scratch {
-        let copied = if self.copies() { Inputs::bytes(self.product.k) } else { 0 };
-        Scratch { private: One::BYTES + copied, shared: 0 }
+        let copied = if self.copies() { TileInputs::bytes(self.product.k) } else { 0 };
+        Scratch { private: FewRows::BYTES + copied, shared: 0 }
     }
 
     /// Whether rows of inputs are no whole number of steps.
@@ -128,21 +128,21 @@ impl Tiled {
         let Matmul { rows, k, panels, ref x, ref end, .. } = self.product;
         // SAFETY: rows are those bound; scratch is large enough.
         unsafe {
-            let mut inputs = Inputs {
+            let mut inputs = TileInputs {
                 x: x.row(0).cast_const().cast(),
                 stride: x.stride() * size_of::<bf16>(),
                 step: ROW_BYTES,
             };
             if self.copies() {
-                let to = worker.private.add(One::BYTES);
+                let to = worker.private.add(FewRows::BYTES);
                 for row in 0..rows {
-                    Inputs::copy::<S>(to, row, x.row(row).cast_const().cast(), k);
+                    TileInputs::copy::<S>(to, row, x.row(row).cast_const().cast(), k);
                 }
-                inputs = Inputs::copied(to);
+                inputs = TileInputs::copied(to);
             }
             let compact = self.compact_weight();
             let (weight, results) = (self.weight(compact.as_ref()), ResultRows::From(0, rows));
-            let one = One { weight, inputs, end, results, memory: worker.private };
+            let one = FewRows { weight, inputs, end, results, memory: worker.private };
             one.multiply::<S>(worker.share(panels), worker.upcoming);
         }
     }

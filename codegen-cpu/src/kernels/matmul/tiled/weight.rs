@@ -1,6 +1,6 @@
 //! The panels of a weight of bf16, as they are stored.
 
-use super::{CompactPanel, CompactWeight, GROUP_BYTES};
+use super::{CompactPanel, CompactWeight, GROUP_BYTES, Simd};
 
 /// A matrix of weights, perhaps one of several.
 #[derive(Clone, Copy)]
@@ -52,7 +52,7 @@ impl<'a> TileWeight<'a> {
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub(super) unsafe fn compact_after<S: super::Simd>(
+    pub(super) unsafe fn compact_after<S: Simd>(
         &self,
         panel: usize,
         end: usize,
