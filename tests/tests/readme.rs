@@ -40,6 +40,13 @@ fn the_first_commands_serve_the_demo() {
     assert_eq!(artifacts(), 1);
     drop(Server::spawn(&mut command));
     assert_eq!(artifacts(), 1);
+
+    // So does one that asks for what this machine would choose, and none that asks for something else.
+    let here = codegen_cpu::target::compact_rows(codegen_cpu::InstructionSet::best());
+    drop(Server::spawn(command.arg("--compact-rows").arg(here.to_string())));
+    assert_eq!(artifacts(), 1);
+    drop(Server::spawn(command.arg("--compact-rows").arg("7")));
+    assert_eq!(artifacts(), 2);
 }
 
 #[test]

@@ -49,6 +49,7 @@ sources! {
     "src/kernels/head_matmul.rs",
     "src/kernels/kv.rs",
     "src/kernels/l2_norm.rs",
+    "src/kernels/latent/amx.rs",
     "src/kernels/latent/attention.rs",
     "src/kernels/latent/chunk.rs",
     "src/kernels/latent/mod.rs",

@@ -50,7 +50,19 @@ impl<T: Weight, O: Element, L: Places> Kernel for LatentAttention<T, O, L> {
         let latent = Paged::bind(b, "latent", c, block_tokens)?;
         let rope = Paged::bind(b, "rope", r, block_tokens)?;
         let tables = Tables::bind(b, t, s, w)?;
-        let inputs = Inputs { tables, heads, c, r, scale, q_latent, q_rope, latent, rope };
+        let inputs = Inputs {
+            tables,
+            heads,
+            c,
+            r,
+            scale,
+            #[cfg(target_arch = "x86_64")]
+            tiles: b.has_tiles(),
+            q_latent,
+            q_rope,
+            latent,
+            rope,
+        };
         let places = L::bind(b, t)?;
         Ok(Self { inputs, places, out: b.output("out", t, heads * c, out_stride)? })
     }

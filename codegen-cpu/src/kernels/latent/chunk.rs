@@ -1,13 +1,15 @@
 //! What a work item of latent attention does with its queries and with each chunk of places. It
 //! depends on neither the output nor the choice of places, so that it is compiled once for all.
 
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use super::pack::{self, Parts};
 use super::tile::{CHUNK, Mix, Scores, WIDTH};
 use super::{Paged, Tables};
 use crate::kernels::bind::Rows;
 use crate::kernels::element::Element;
 use crate::kernels::exp::exp;
-use crate::kernels::matmul::{Product, Weight};
+use crate::kernels::matmul::{Product, STEP_GROUPS, Weight};
 use crate::kernels::simd::{LANES, Simd, Vectorised};
 use std::ops::Range;
 
@@ -19,6 +21,9 @@ pub(super) struct Inputs<T> {
     pub(super) c: usize,
     pub(super) r: usize,
     pub(super) scale: f32,
+    /// Whether AMX multiplies pairs, in an order of its own.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) tiles: bool,
     pub(super) q_latent: Rows<f32>,
     pub(super) q_rope: Rows<f32>,
     pub(super) latent: Paged<T>,
@@ -73,6 +78,8 @@ pub(super) struct Space<X> {
     pub(super) sums: *mut f32,
     maxima: *mut f32,
     pub(super) totals: *mut f32,
+    #[cfg(target_arch = "x86_64")]
+    tiles: amx::Space,
 }
 
 impl<T: Weight> Inputs<T> {
@@ -88,6 +95,12 @@ impl<T: Weight> Inputs<T> {
         (self.c + self.r).max(self.strips() * WIDTH).next_multiple_of(LANES) + LANES
     }
 
+    /// Elements of a key with zeros up to a whole step of tiles.
+    #[inline(always)]
+    fn depth(&self) -> usize {
+        (self.c + self.r).next_multiple_of(2 * STEP_GROUPS)
+    }
+
     /// Where the parts of the working memory at `start` lie, and how many bytes they take.
     #[inline(always)]
     pub(super) fn space<P: Product>(&self, start: *mut u8) -> (Space<P::X>, usize) {
@@ -100,10 +113,16 @@ impl<T: Weight> Inputs<T> {
             weights: parts.take(CHUNK * WIDTH),
             scores: parts.take(CHUNK * WIDTH),
             factors: parts.take(WIDTH),
-            queries: parts.take((self.c + self.r) * queries),
+            queries: parts.take(self.depth() * queries),
             sums: parts.take(columns * queries),
             maxima: parts.take(queries),
             totals: parts.take(queries),
+            #[cfg(target_arch = "x86_64")]
+            tiles: amx::Space {
+                weights: parts.take(amx::Space::WEIGHTS),
+                last: parts.take(amx::Space::last(self.strips())),
+                sums: parts.take(amx::Space::SUMS),
+            },
         };
         (space, parts.bytes())
     }
@@ -113,7 +132,7 @@ impl<T: Weight> Inputs<T> {
     pub(super) fn panel<X>(&self, space: &Space<X>, panel: usize) -> Space<X> {
         let (first, columns) = (panel * WIDTH, self.strips() * WIDTH);
         Space {
-            queries: space.queries.wrapping_add((self.c + self.r) * first),
+            queries: space.queries.wrapping_add(self.depth() * first),
             sums: space.sums.wrapping_add(columns * first),
             maxima: space.maxima.wrapping_add(first),
             totals: space.totals.wrapping_add(first),
@@ -163,6 +182,8 @@ impl<T: Weight, P: Product<X: Element>> Begin<'_, T, P> {
             for lane in queries..queries.next_multiple_of(LANES) {
                 pack::no_query::<P>(space.queries, (c + r) / P::GROUP, lane);
             }
+            let beyond = space.queries.add((c + r) * WIDTH);
+            beyond.write_bytes(0, (inputs.depth() - c - r) * WIDTH);
             space.sums.write_bytes(0, queries * inputs.strips() * WIDTH);
             for lane in 0..WIDTH {
                 *space.maxima.add(lane) = f32::NEG_INFINITY;
@@ -212,14 +233,7 @@ impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
         let count = places.len();
         // SAFETY: as for `Step`.
         unsafe {
-            Scores::<P> {
-                keys: space.keys,
-                stride: inputs.stride(),
-                queries: space.queries,
-                groups: (inputs.c + inputs.r) / P::GROUP,
-                scores: space.scores,
-            }
-            .compute::<S>(count, item.queries().div_ceil(LANES));
+            self.scores::<S>();
             // How many of the places a row sees.
             let seen = |r: usize| match item.rows {
                 1 => count,
@@ -234,12 +248,40 @@ impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
             for vector in 0..item.queries().div_ceil(LANES) {
                 self.soften::<S>(vector * LANES);
             }
+            #[cfg(target_arch = "x86_64")]
+            if const { in_tiles::<S, P>() } && inputs.tiles {
+                let weights = space.weights.cast_const().cast();
+                amx::turn(weights, count, item.queries(), space.tiles.weights);
+            }
             // The last rows that see all places go together.
             let apart = (0..item.rows).rev().find(|&r| seen(r) < count).map_or(0, |r| r + 1);
             for r in 0..apart {
                 self.mix::<S>(seen(r), r * item.heads..(r + 1) * item.heads);
             }
             self.mix::<S>(count, apart * item.heads..item.queries());
+        }
+    }
+
+    /// Scores of the places for all queries.
+    ///
+    /// # Safety
+    /// As for [`Step::panel`].
+    #[inline(always)]
+    unsafe fn scores<S: Simd>(&self) {
+        let Self { inputs, space, item, places, .. } = self;
+        let (stride, queries, scores) = (inputs.stride(), space.queries, space.scores);
+        // SAFETY: as the caller's.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if const { in_tiles::<S, P>() } && inputs.tiles {
+                let keys = (space.keys.cast_const().cast(), stride);
+                let steps = inputs.depth() / amx::STEP;
+                let queries = queries.cast_const().cast();
+                return amx::scores(keys, queries, steps, places.len(), scores);
+            }
+            let groups = (inputs.c + inputs.r) / P::GROUP;
+            Scores::<P> { keys: space.keys, stride, queries, groups, scores }
+                .compute::<S>(places.len(), item.queries().div_ceil(LANES));
         }
     }
 
@@ -258,6 +300,7 @@ impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
                 let to = space.keys.add(i * stride);
                 pack::row::<S, T, P::X>(latent.row(slot(latent.blocks)), to, *c);
                 pack::row::<S, T, P::X>(rope.row(slot(rope.blocks)), to.add(*c), *r);
+                to.add(c + r).write_bytes(0, inputs.depth() - c - r);
             }
             for strip in 0..inputs.strips() {
                 let keys = space.keys.add(strip * WIDTH);
@@ -315,6 +358,11 @@ impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
         if places == 0 || some.is_empty() {
             return;
         }
+        #[cfg(target_arch = "x86_64")]
+        if const { in_tiles::<S, P>() } && self.inputs.tiles {
+            // SAFETY: as the caller's.
+            return unsafe { self.mix_tiles::<S>(places, some) };
+        }
         let Self { inputs, space, item, .. } = self;
         let (left, stride) = (places % P::GROUP, inputs.stride());
         for strip in 0..inputs.strips() {
@@ -337,4 +385,46 @@ impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
             }
         }
     }
+
+    /// [`Step::mix`] by tiles. Values of places after these meet no weight: they may be no numbers.
+    ///
+    /// # Safety
+    /// As there.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn mix_tiles<S: Simd>(&self, places: usize, some: Range<usize>) {
+        let Self { inputs, space, item, .. } = self;
+        let (strips, stride) = (inputs.strips(), inputs.stride());
+        let (values, first) = (space.values, places / amx::STEP * amx::STEP);
+        // SAFETY: as the caller's.
+        unsafe {
+            for strip in 0..if places > first { strips } else { 0 } {
+                let to: *mut P::X = space.tiles.last.add(strip * amx::STEP * WIDTH).cast();
+                let pairs = (places - first) / 2 * 2 * WIDTH;
+                let from = values.add((strip * CHUNK + first) * WIDTH);
+                to.copy_from_nonoverlapping(from, pairs);
+                to.add(pairs).write_bytes(0, amx::STEP * WIDTH - pairs);
+                if places % 2 == 1 {
+                    let keys = space.keys.add((places - 1) * stride + strip * WIDTH);
+                    pack::group::<P, WIDTH>(keys, stride, 1, to.add(pairs));
+                }
+            }
+            let mix = amx::Mix {
+                space: space.tiles,
+                values: values.cast_const().cast(),
+                strips,
+                places,
+                queries: item.queries(),
+                sums: space.sums,
+                factors: space.factors,
+            };
+            mix.accumulate::<S>(some);
+        }
+    }
+}
+
+/// Whether tiles may multiply what vectors of `S` would as `P`.
+#[cfg(target_arch = "x86_64")]
+const fn in_tiles<S: Simd, P: Product>() -> bool {
+    P::GROUP == 2 && S::PAIR_DOT
 }

@@ -6,6 +6,8 @@
 //! multiply-adds of a pair of tokens and as many of a token: `benches/benches/latent.rs` prints how
 //! much of a layer that could save at most.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
 mod chunk;
 mod pack;

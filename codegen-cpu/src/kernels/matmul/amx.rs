@@ -307,7 +307,7 @@ impl Steps {
     /// # Safety
     /// `tiles` is this thread's; weights and inputs are valid for all steps, `sums` is [`Sums::row`] and was begun.
     #[inline(always)]
-    pub(super) unsafe fn pairs(&self, tiles: &Tiles, sums: Sums) {
+    pub(crate) unsafe fn pairs(&self, tiles: &Tiles, sums: Sums) {
         // SAFETY: as the caller's; a prefetch may name any address.
         unsafe {
             if has_amx() {
