@@ -22,6 +22,8 @@ struct Case {
     kv: DType,
     out: DType,
     seed: u64,
+    /// A place whose latent is no number.
+    spoilt: Option<usize>,
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -50,6 +52,7 @@ fn case() -> impl Strategy<Value = Case> {
             kv,
             out,
             seed,
+            spoilt: None,
         })
 }
 
@@ -123,6 +126,9 @@ impl Case {
             for place in of_sequence.iter().flat_map(|&row| self.places(row)) {
                 let slot = (first - place / BLOCK_TOKENS) * BLOCK_TOKENS + place % BLOCK_TOKENS;
                 latent[slot * c..][..c].copy_from_slice(&latents[place * c..][..c]);
+                if self.spoilt == Some(place) {
+                    latent[slot * c..][..c].fill(f32::INFINITY);
+                }
                 rope[slot * r..][..r].copy_from_slice(&ropes[place * r..][..r]);
             }
         }
@@ -211,6 +217,7 @@ fn large_rows_match_the_reference_in_every_company() {
         kv: DType::BF16,
         out: DType::F32,
         seed: 5,
+        spoilt: None,
     };
     let rows = case.rows();
     let want: Vec<f64> = rows[0].iter().flat_map(|&row| case.reference(row)).collect();
@@ -223,6 +230,29 @@ fn large_rows_match_the_reference_in_every_company() {
         let alone: Vec<f32> =
             batch.iter().flat_map(|row| case.run(set, 1, std::slice::from_ref(row))).collect();
         assert_eq!(bits(&chunk), bits(&alone), "{set}");
+    }
+}
+
+/// What a later row of a prompt reads is not in the sums of an earlier one, not even times zero.
+#[test]
+fn later_places_do_not_spoil_earlier_rows() {
+    for (kv, last) in [(DType::BF16, 70), (DType::BF16, 95), (DType::F32, 70)] {
+        let case = Case {
+            positions: vec![(0..=last).collect()],
+            sizes: LatentHeads { heads: 3, c: 70, r: 6 },
+            selected: None,
+            kv,
+            out: DType::F32,
+            seed: 9,
+            spoilt: None,
+        };
+        let spoilt = Case { spoilt: Some(last as usize), ..case.clone() };
+        let n = last as usize * case.sizes.heads * case.sizes.c;
+        for set in InstructionSet::available() {
+            let [clean, spoilt] = [&case, &spoilt].map(|case| case.run(set, 1, &case.rows()));
+            assert_eq!(bits(&clean[..n]), bits(&spoilt[..n]), "{set}");
+            assert!(spoilt[n..].iter().any(|v| !v.is_finite()), "{set}");
+        }
     }
 }
 
