@@ -1,5 +1,6 @@
 //! `random-checkpoint SHAPE DIR` writes a checkpoint of random weights in the shape of a released
-//! model, the same on every machine; SHAPE may be the `config.json` of any supported model.
+//! model, the same on every machine; SHAPE may be the `config.json` of a supported model
+//! whose weights are published in bf16.
 
 use anyhow::Context;
 use precast_benches::checkpoint::{Shape, write_config, write_random};

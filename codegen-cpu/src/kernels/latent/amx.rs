@@ -10,8 +10,7 @@ use std::ops::Range;
 /// Elements of a step along a key, and places of one along the values.
 pub(super) const STEP: usize = 2 * STEP_GROUPS;
 /// Elements of a step of a panel of queries, or of a strip of values.
-const PANEL_STEP: usize = STEP * WIDTH;
-const NOTHING: Ahead = Ahead { from: std::ptr::null(), lines: 0 };
+pub(super) const PANEL_STEP: usize = STEP * WIDTH;
 
 /// Working memory beside that of vectors.
 #[derive(Clone, Copy)]
@@ -57,7 +56,7 @@ pub(super) unsafe fn scores(
                 x: keys.add(place * stride).cast(),
                 stride: stride * size_of::<bf16>(),
                 x_step: ROW_BYTES,
-                ahead: NOTHING,
+                ahead: Ahead::NOTHING,
             };
             sums.zero(&tiles);
             steps.pairs(&tiles, sums);
@@ -127,7 +126,7 @@ impl Mix {
                         x: x.cast_const().cast(),
                         stride: CHUNK * size_of::<bf16>(),
                         x_step: ROW_BYTES,
-                        ahead: NOTHING,
+                        ahead: Ahead::NOTHING,
                     };
                     products.zero(&tiles);
                     if whole > 0 {

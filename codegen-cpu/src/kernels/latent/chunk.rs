@@ -396,14 +396,15 @@ impl<T: Weight, P: Product<X: Element>> Step<'_, T, P> {
         let Self { inputs, space, item, .. } = self;
         let (strips, stride) = (inputs.strips(), inputs.stride());
         let (values, first) = (space.values, places / amx::STEP * amx::STEP);
+        let unfinished = if places > first { strips } else { 0 };
         // SAFETY: as the caller's.
         unsafe {
-            for strip in 0..if places > first { strips } else { 0 } {
-                let to: *mut P::X = space.tiles.last.add(strip * amx::STEP * WIDTH).cast();
+            for strip in 0..unfinished {
+                let to: *mut P::X = space.tiles.last.add(strip * amx::PANEL_STEP).cast();
                 let pairs = (places - first) / 2 * 2 * WIDTH;
                 let from = values.add((strip * CHUNK + first) * WIDTH);
                 to.copy_from_nonoverlapping(from, pairs);
-                to.add(pairs).write_bytes(0, amx::STEP * WIDTH - pairs);
+                to.add(pairs).write_bytes(0, amx::PANEL_STEP - pairs);
                 if places % 2 == 1 {
                     let keys = space.keys.add((places - 1) * stride + strip * WIDTH);
                     pack::group::<P, WIDTH>(keys, stride, 1, to.add(pairs));

@@ -312,7 +312,7 @@ impl Block<'_> {
                         weights: part.wrapping_add(half * HALF_BYTES),
                         count: 1,
                         x: squares.x.wrapping_add(count * PAIR_BYTES),
-                        ahead: Ahead { from: std::ptr::null(), lines: 0 },
+                        ahead: Ahead::NOTHING,
                         ..squares
                     };
                     let in_tiles = Sums::square(sums.wrapping_add(half * HALF).cast(), tile_rows);
@@ -374,7 +374,7 @@ impl Block<'_> {
                         weights: from.wrapping_add(half * HALF_BYTES),
                         count: 1,
                         x: self.x.wrapping_add((step - start) * PAIR_BYTES),
-                        ahead: Ahead { from: std::ptr::null(), lines: 0 },
+                        ahead: Ahead::NOTHING,
                         awake: memory.awake,
                     };
                     self.add::<P>(squares, sums);

@@ -164,6 +164,10 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
+    /// Nothing to ask for.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const NOTHING: Self = Self { from: std::ptr::null(), lines: 0 };
+
     /// The part that tile `tile` of `tiles` asks for, out of `groups` groups at `from`, when each
     /// tile goes through as many groups.
     #[inline(always)]

@@ -25,8 +25,6 @@ use half::bf16;
 const STEP: usize = ROW_BYTES / size_of::<bf16>();
 /// Bytes of the sums of a tile of inputs and a panel.
 const SUMS_BYTES: usize = TILE_ROWS * GROUP_BYTES;
-/// Nothing to ask for.
-const NOTHING: Ahead = Ahead { from: std::ptr::null(), lines: 0 };
 
 /// [`Matmul`] with bf16 weights on a machine with AMX.
 pub(crate) struct Tiled {

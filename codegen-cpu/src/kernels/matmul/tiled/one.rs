@@ -77,7 +77,7 @@ impl FewRows<'_> {
                 x,
                 stride,
                 x_step: step,
-                ahead: NOTHING,
+                ahead: Ahead::NOTHING,
             };
             let tiles = Tiles::new(results.count());
             let in_tiles = Sums::row(sums.cast());
@@ -220,7 +220,7 @@ impl Meet<'_> {
                     let pairs = (after, count(after));
                     escape = panel.unpack_ahead::<S>(pairs, other.cast(), escape, of);
                 }
-                self.steps(block, first / STEP_GROUPS, count(first), NOTHING);
+                self.steps(block, first / STEP_GROUPS, count(first), Ahead::NOTHING);
                 (block, other) = (other, block);
             }
         }
