@@ -664,6 +664,20 @@ fn extreme_codes_and_scales() {
         ];
         run(set, 1, "static_matmul_i8_f32", &mut buffers, &ints([1, n, k, k, n]));
         assert_eq!(decode(DType::F32, &buffers[4]), vec![16_777_216.0; n], "{set}");
+        // Nibbles are stored with 8 added: the largest with the smallest inputs, for few rows and many.
+        let high = Elements { dtype: DType::I4, codes: vec![7; n * k], values: vec![7.0; n * k] };
+        for rows in [1, 4, 9] {
+            let x = Elements { codes: vec![0x80; rows * k], ..Elements::random(DType::I8, 1, 0) };
+            let mut buffers = vec![
+                x.rows(k, k),
+                encode(DType::F32, &vec![1.0; rows]),
+                high.panels(n, k),
+                panels(DType::F32, &vec![1.0; n], n, 1),
+                unwritten(DType::F32, rows * n),
+            ];
+            run(set, 1, "quant_matmul_i4_f32", &mut buffers, &ints([rows, n, k, k, 1, k, n]));
+            assert_eq!(decode(DType::F32, &buffers[4]), vec![-917_504.0; rows * n], "{set}");
+        }
         for (exponent, want) in [(0u8, 2f32.powi(-122)), (1, 2f32.powi(-121)), (254, f32::INFINITY)]
         {
             let mut buffers = vec![

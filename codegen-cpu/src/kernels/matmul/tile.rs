@@ -118,7 +118,7 @@ impl Product for Widening {
             }
             let mut odd = [S::splat(0.0); V];
             for (weight, w) in odd.iter_mut().zip(w) {
-                *weight = S::load_odd(w);
+                *weight = S::load_odd(S::again(w));
             }
             for (r, row) in sums.iter_mut().enumerate() {
                 let x1 = S::splat(*x.add(r * stride + 1));

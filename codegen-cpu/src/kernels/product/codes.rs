@@ -40,21 +40,6 @@ pub(crate) trait IntCode: Send + Sync + 'static {
     /// # Safety
     /// As [`Simd`].
     unsafe fn bytes<S: Simd>(w: S::I, i: usize) -> S::I;
-
-    /// Pair `i` of every word as integers of 16 bits that are not negative: elements 0 and 2, or 1
-    /// and 3, of each four.
-    ///
-    /// # Safety
-    /// As [`Simd`].
-    #[inline(always)]
-    unsafe fn halves<S: Simd>(w: S::I, i: usize) -> S::I {
-        // SAFETY: as the caller's.
-        unsafe {
-            let four = Self::bytes::<S>(w, i / 2);
-            let pair = if i.is_multiple_of(2) { four } else { S::shr::<8>(four) };
-            S::and_bits(pair, S::splat_bits(0x00ff_00ff))
-        }
-    }
 }
 
 /// `f32`.
@@ -63,6 +48,8 @@ pub(crate) struct F32;
 pub(crate) struct Bf16;
 /// Integers of 8 bits.
 pub(crate) struct I8;
+/// [`I8`], each with its sign bit flipped in 16 bits, as products make them for many rows.
+pub(crate) struct WideI8;
 /// Integers of 4 bits.
 pub(crate) struct I4;
 /// [`I4`], each in a byte, as products make them for many rows.

@@ -3,7 +3,8 @@
 //! Every sum takes its products one after another in one order along `K`, whatever the number of
 //! rows, and a weight that was expanded first gives the same bits as one that was not.
 
-use super::codes::{Bf16, Code, F32, IntCode, PairCode};
+use super::codes::{Bf16, Code, F32, I4, I8, IntCode, PairCode, WideI8};
+use crate::kernels::matmul::TURN;
 use crate::kernels::simd::Simd;
 use half::bf16;
 use std::marker::PhantomData;
@@ -20,6 +21,8 @@ pub(crate) trait Inner: Send + Sync + 'static {
     const GROUP: usize;
     /// Words that a word is expanded to, 0 where weights are used as they are.
     const EXPANSION: usize;
+    /// Words that are multiplied without a branch between them.
+    const TURN: usize = TURN;
     /// Tiles of rows from which on weights are expanded first.
     const EXPANDED_FROM: usize = 2;
     /// Whether inputs come as elements 0, 2, 1, 3 of each four.
@@ -62,6 +65,13 @@ pub(crate) trait Inner: Send + Sync + 'static {
         sums: &mut [[Self::Sum<S>; V]; R],
     );
 
+    /// Ends up to [`Inner::TURN`] steps.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    unsafe fn settle<S: Simd, const R: usize, const V: usize>(_: &mut [[Self::Sum<S>; V]; R]) {}
+
     /// An input as an integer, where they are.
     fn integer(_: Self::X) -> i32 {
         0
@@ -82,6 +92,8 @@ pub(crate) struct Pairs<C>(PhantomData<C>);
 pub(crate) struct Ints<C>(PhantomData<C>);
 /// The same products and sums, of integers of 16 bits by two.
 pub(crate) struct Halves<C>(PhantomData<C>);
+/// The same products and sums, of integers of 4 bits by bytes, in 16 bits during a turn.
+pub(crate) struct Nibbles;
 
 /// The sums of floats.
 macro_rules! float_sums {
@@ -263,15 +275,15 @@ impl<C: IntCode> Inner for Ints<C> {
     }
 }
 
-impl<C: IntCode> Inner for Halves<C> {
+impl Inner for Halves<I8> {
     type X = i16;
-    type Expanded = Self;
-    const GROUP: usize = 4 * C::FOURS;
-    const EXPANSION: usize = 0;
+    type Expanded = Halves<WideI8>;
+    const GROUP: usize = I8::PER_WORD;
+    const EXPANSION: usize = 2;
     const CROSSED: bool = true;
-    const OFFSET: i32 = C::OFFSET;
+    const OFFSET: i32 = I8::OFFSET;
 
-    // Products need registers beside the sums.
+    // Taking bytes apart needs registers beside the sums.
     #[inline(always)]
     fn most_rows<S: Simd>() -> usize {
         if S::WIDE { S::MAX_ROWS } else { S::MAX_ROWS.min(4) }
@@ -290,19 +302,14 @@ impl<C: IntCode> Inner for Halves<C> {
         x: [*const i16; R],
         sums: &mut [[S::I; V]; R],
     ) {
-        // SAFETY: as the caller's; rows of halves need no 4-byte alignment.
+        // SAFETY: as the caller's.
         unsafe {
-            for i in 0..2 * C::FOURS {
+            for i in 0..2 {
                 let mut weights = w;
                 for weight in &mut weights {
-                    *weight = C::halves::<S>(*weight, i);
+                    *weight = Self::expand::<S>(*weight, i);
                 }
-                for (row, x) in sums.iter_mut().zip(x) {
-                    let pair = S::splat_bits(x.add(2 * i).cast::<u32>().read_unaligned());
-                    for (sum, weight) in row.iter_mut().zip(weights) {
-                        *sum = S::half_dot(*sum, weight, pair);
-                    }
-                }
+                half_dots::<S, R, V>(weights, x.map(|x| x.add(2 * i)), sums);
             }
         }
     }
@@ -310,6 +317,164 @@ impl<C: IntCode> Inner for Halves<C> {
     #[inline(always)]
     unsafe fn expand<S: Simd>(w: S::I, i: usize) -> S::I {
         // SAFETY: as the caller's.
-        unsafe { C::halves::<S>(w, i) }
+        unsafe {
+            let pair = if i == 0 { w } else { S::shr::<8>(w) };
+            S::and_bits(pair, S::splat_bits(0x00ff_00ff))
+        }
+    }
+}
+
+impl Inner for Halves<WideI8> {
+    type X = i16;
+    type Expanded = Self;
+    const GROUP: usize = 2;
+    const EXPANSION: usize = 0;
+    const TURN: usize = 2 * TURN;
+    const CROSSED: bool = true;
+    const OFFSET: i32 = I8::OFFSET;
+
+    // Products need registers beside the sums.
+    #[inline(always)]
+    fn most_rows<S: Simd>() -> usize {
+        if S::WIDE { S::MAX_ROWS } else { S::MAX_ROWS.min(5) }
+    }
+
+    #[inline(always)]
+    fn integer(x: i16) -> i32 {
+        i32::from(x)
+    }
+
+    integer_sums!();
+
+    #[inline(always)]
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: [S::I; V],
+        x: [*const i16; R],
+        sums: &mut [[S::I; V]; R],
+    ) {
+        // SAFETY: as the caller's.
+        unsafe { half_dots::<S, R, V>(w, x, sums) }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: S::I, _: usize) -> S::I {
+        w
+    }
+}
+
+/// Adds the products of two halves of each of the words `w` with two inputs of each row.
+///
+/// # Safety
+/// As [`Simd`]; rows hold two inputs, of any alignment.
+#[inline(always)]
+unsafe fn half_dots<S: Simd, const R: usize, const V: usize>(
+    w: [S::I; V],
+    x: [*const i16; R],
+    sums: &mut [[S::I; V]; R],
+) {
+    for (row, x) in sums.iter_mut().zip(x) {
+        // SAFETY: as the caller's.
+        unsafe {
+            let pair = S::splat_bits(x.cast::<u32>().read_unaligned());
+            for (sum, weight) in row.iter_mut().zip(w) {
+                *sum = S::half_dot(*sum, weight, pair);
+            }
+        }
+    }
+}
+
+/// Sums of a turn, each 32 bits of them in two halves, beside those of all turns before.
+#[derive(Clone, Copy)]
+pub(crate) struct NibbleSums<I> {
+    turn: I,
+    before: I,
+}
+
+/// The largest sum of a turn in 16 bits.
+const LARGEST_TURN: i32 = Nibbles::TURN as i32 * 2 * (2 * 15 * 128);
+const _: () = assert!(LARGEST_TURN <= i16::MAX as i32);
+
+impl Inner for Nibbles {
+    type X = i8;
+    type Sum<S: Simd> = NibbleSums<S::I>;
+    type Expanded = Self;
+    const GROUP: usize = I4::PER_WORD;
+    const EXPANSION: usize = 0;
+    const OFFSET: i32 = I4::OFFSET;
+
+    // Taking bytes apart needs registers beside the sums.
+    #[inline(always)]
+    fn most_rows<S: Simd>() -> usize {
+        if S::WIDE { S::MAX_ROWS } else { S::MAX_ROWS.min(4) }
+    }
+
+    #[inline(always)]
+    fn integer(x: i8) -> i32 {
+        i32::from(x)
+    }
+
+    #[inline(always)]
+    unsafe fn start<S: Simd>(start: i32) -> NibbleSums<S::I> {
+        // SAFETY: as the caller's.
+        unsafe { NibbleSums { turn: S::splat_bits(0), before: S::splat_bits(start as u32) } }
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const f32) -> NibbleSums<S::I> {
+        // SAFETY: as the caller's.
+        unsafe { NibbleSums { turn: S::splat_bits(0), before: S::load_bits(p.cast()) } }
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(p: *mut f32, sum: NibbleSums<S::I>) {
+        // SAFETY: as the caller's.
+        unsafe { S::store_bits(p.cast(), sum.before) }
+    }
+
+    #[inline(always)]
+    unsafe fn value<S: Simd>(sum: NibbleSums<S::I>) -> S::V {
+        // SAFETY: as the caller's.
+        unsafe { S::to_float(sum.before) }
+    }
+
+    #[inline(always)]
+    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+        w: [S::I; V],
+        x: [*const i8; R],
+        sums: &mut [[NibbleSums<S::I>; V]; R],
+    ) {
+        // SAFETY: as the caller's; rows of bytes need no 4-byte alignment.
+        unsafe {
+            for i in 0..2 {
+                let mut weights = w;
+                for weight in &mut weights {
+                    *weight = I4::bytes::<S>(*weight, i);
+                }
+                for (row, x) in sums.iter_mut().zip(x) {
+                    let four = S::splat_bits(x.add(4 * i).cast::<u32>().read_unaligned());
+                    for (sum, weight) in row.iter_mut().zip(weights) {
+                        sum.turn = S::byte_dot_in_halves(sum.turn, weight, four);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn settle<S: Simd, const R: usize, const V: usize>(
+        sums: &mut [[NibbleSums<S::I>; V]; R],
+    ) {
+        // SAFETY: as the caller's.
+        unsafe {
+            for sum in sums.as_flattened_mut() {
+                sum.before = S::half_dot(sum.before, sum.turn, S::splat_bits(0x0001_0001));
+                sum.turn = S::splat_bits(0);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: S::I, _: usize) -> S::I {
+        w
     }
 }

@@ -2,7 +2,7 @@
 
 use super::codes::{Bf16, Code, F32, Fp8, I4, I8, IntCode, MxFp4, PairCode};
 use super::fold::{E8m0, F32Scale, Fold, Scaled, Whole};
-use super::inner::{Floats, Halves, Inner, Ints, Pairs};
+use super::inner::{Floats, Halves, Inner, Ints, Nibbles, Pairs};
 use super::inputs::Fp8Input;
 use super::source::{Feed, Given, Source};
 use super::store::{AsIs, InCompact, Store};
@@ -130,7 +130,15 @@ impl<C: IntCode, I: Feed<i8> + Feed<i16>> Method for Integer<C, I> {
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
         // SAFETY: as the caller's.
-        unsafe { if S::BYTE_DOT { then.go::<S, Ints<C>>() } else { then.go::<S, Halves<C>>() } }
+        unsafe {
+            if const { S::BYTE_DOT } {
+                then.go::<S, Ints<C>>()
+            } else if const { C::FOURS > 1 } {
+                then.go::<S, Nibbles>()
+            } else {
+                then.go::<S, Halves<I8>>()
+            }
+        }
     }
 }
 
@@ -146,7 +154,13 @@ impl<I: Feed<i8> + Feed<i16>> Method for Exact<I> {
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
         // SAFETY: as the caller's.
-        unsafe { if S::BYTE_DOT { then.go::<S, Ints<I8>>() } else { then.go::<S, Halves<I8>>() } }
+        unsafe {
+            if const { S::BYTE_DOT } {
+                then.go::<S, Ints<I8>>()
+            } else {
+                then.go::<S, Halves<I8>>()
+            }
+        }
     }
 }
 

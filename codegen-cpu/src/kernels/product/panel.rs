@@ -195,13 +195,12 @@ impl Way {
                 most_words: BLOCK_STEPS * STEP_GROUPS,
             };
         }
-        let tiles = rows.div_ceil(P::most_rows::<S>());
-        Self {
-            tiles,
-            step: 1,
-            expands: P::EXPANSION > 0 && tiles >= P::EXPANDED_FROM,
-            most_words: most_words::<S>(tiles.max(2)),
+        let mut tiles = rows.div_ceil(P::most_rows::<S>());
+        let expands = P::EXPANSION > 0 && tiles >= P::EXPANDED_FROM;
+        if expands {
+            tiles = rows.div_ceil(P::Expanded::most_rows::<S>());
         }
+        Self { tiles, step: 1, expands, most_words: most_words::<S>(tiles.max(2)) }
     }
 
     /// What a tile asks for of `words` words at `next`, each of `lines` lines.

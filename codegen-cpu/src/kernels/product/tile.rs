@@ -6,7 +6,7 @@ use super::inner::Inner;
 use super::inputs::Inputs;
 #[cfg(target_arch = "x86_64")]
 use super::matrix::Matrix;
-use crate::kernels::matmul::{Ahead, TURN, WIDTH};
+use crate::kernels::matmul::{Ahead, WIDTH};
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 
 /// Vectors of a panel.
@@ -151,17 +151,17 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
                     }
                 }
                 while at < stop {
-                    let turn = TURN.min(stop - at);
-                    if at % line_words < TURN {
+                    let turn = P::TURN.min(stop - at);
+                    if at % line_words < P::TURN {
                         for next in next {
                             S::prefetch(next.wrapping_add(at * P::GROUP).cast());
                         }
                         beside.turn::<S>();
                     }
                     let from = x.map(|x| x.add(at * P::GROUP));
-                    if turn == TURN && ahead.lines == 0 {
+                    if turn == P::TURN && ahead.lines == 0 {
                         // Without a branch between them.
-                        words::<S, P, R, V>(w, TURN, from, &mut ahead, &mut acc);
+                        words::<S, P, R, V>(w, P::TURN, from, &mut ahead, &mut acc);
                     } else {
                         words::<S, P, R, V>(w, turn, from, &mut ahead, &mut acc);
                     }
@@ -187,7 +187,7 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
     }
 }
 
-/// Adds the products of `count` words of a panel from `w` on and the inputs from `x` on.
+/// Adds the products of `count` words of a panel, at most [`Inner::TURN`] where sums are settled, from `w` on and the inputs from `x` on.
 ///
 /// # Safety
 /// As [`Simd`]; weights and inputs are valid for as many words.
@@ -214,6 +214,8 @@ pub(super) unsafe fn words<S: Simd, P: Inner, const R: usize, const V: usize>(
             P::step::<S, R, V>(weights, x.map(|x| x.add(i * P::GROUP)), sums);
         }
     }
+    // SAFETY: as the caller's.
+    unsafe { P::settle::<S, R, V>(sums) }
 }
 
 /// `count` words of a panel at `from`, expanded to `P::EXPANSION` times as many at `to`.

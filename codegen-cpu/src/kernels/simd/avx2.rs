@@ -12,6 +12,14 @@ pub(crate) struct Avx2;
 #[derive(Clone, Copy)]
 pub(crate) struct Pair(__m256, __m256);
 
+/// [`enter_avx2`], not inlined: the compiler inlines a function that has target features into others that have them, whatever
+/// its `#[inline(never)]` says, and a kernel with all its tiles in it has their sums on the stack.
+#[inline(never)]
+unsafe fn enter_apart<F: Vectorised>(body: F) -> F::Output {
+    // SAFETY: the caller's promise.
+    unsafe { enter_avx2(body) }
+}
+
 #[target_feature(enable = "avx2,fma")]
 #[inline(never)]
 unsafe fn enter_avx2<F: Vectorised>(body: F) -> F::Output {
@@ -31,6 +39,22 @@ pub(crate) struct Bits(__m256i, __m256i);
 pub(super) unsafe fn prefetchw(p: *const u8) {
     // SAFETY: as said.
     unsafe { std::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags)) }
+}
+
+/// `sum`, in a register, before anything is added to it: the compiler would add up the products of several steps first, which
+/// do not fit the registers beside the sums.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn in_order(mut sum: __m256i) -> __m256i {
+    // SAFETY: nothing is executed.
+    unsafe {
+        std::arch::asm!(
+            "/* {0} */",
+            inout(ymm_reg) sum,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
 }
 
 macro_rules! ops {
@@ -90,7 +114,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
         // SAFETY: the caller's promise.
-        unsafe { enter_avx2(body) }
+        unsafe { enter_apart(body) }
     }
 
     ops! {
@@ -108,6 +132,15 @@ impl Simd for Avx2 {
         fn stream(p: *mut f32, v: Pair) {
             _mm256_stream_ps(p, v.0);
             _mm256_stream_ps(p.add(8), v.1)
+        }
+        fn again(p: *const u32) -> *const u32 {
+            let mut p = p;
+            std::arch::asm!(
+                "/* {0} */",
+                inout(reg) p,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+            p
         }
         fn fence() {
             _mm_sfence()
@@ -224,8 +257,14 @@ impl Simd for Avx2 {
         }
         fn half_dot(acc: Bits, w: Bits, x: Bits) -> Bits {
             Bits(
-                _mm256_add_epi32(acc.0, _mm256_madd_epi16(w.0, x.0)),
-                _mm256_add_epi32(acc.1, _mm256_madd_epi16(w.1, x.1)),
+                in_order(_mm256_add_epi32(acc.0, _mm256_madd_epi16(w.0, x.0))),
+                in_order(_mm256_add_epi32(acc.1, _mm256_madd_epi16(w.1, x.1))),
+            )
+        }
+        fn byte_dot_in_halves(acc: Bits, w: Bits, x: Bits) -> Bits {
+            Bits(
+                in_order(_mm256_add_epi16(acc.0, _mm256_maddubs_epi16(w.0, x.0))),
+                in_order(_mm256_add_epi16(acc.1, _mm256_maddubs_epi16(w.1, x.1))),
             )
         }
         fn look_up(table: &[f32; LANES], v: Bits) -> Pair {

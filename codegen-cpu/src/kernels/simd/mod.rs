@@ -86,6 +86,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: as the caller's.
         unsafe { Self::store(p, v) }
     }
+    /// `p`; what is loaded from it is not kept in registers from what was loaded there before, where they are few.
+    #[inline(always)]
+    unsafe fn again(p: *const u32) -> *const u32 {
+        p
+    }
     /// Ends what was stored by [`Simd::stream`].
     #[inline(always)]
     unsafe fn fence() {}
@@ -237,7 +242,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         let product = |w: u32, x: u32| i32::from(w as u8) * i32::from(x as i8);
         let dot = |w: u32, x: u32| (0..32).step_by(8).map(|n| product(w >> n, x >> n)).sum::<i32>();
         // SAFETY: as the caller's.
-        unsafe { Self::add_each(acc, w, x, dot) }
+        unsafe { Self::each_three(acc, w, x, |acc, w, x| acc.wrapping_add(dot(w, x) as u32)) }
     }
     /// `acc` plus, for each lane, the two products of a half of `w` and a half of `x`, signed
     /// integers of 16 bits, in 32 bits.
@@ -246,7 +251,21 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         let product = |w: u32, x: u32| i32::from(w as i16) * i32::from(x as i16);
         let dot = |w: u32, x: u32| product(w, x).wrapping_add(product(w >> 16, x >> 16));
         // SAFETY: as the caller's.
-        unsafe { Self::add_each(acc, w, x, dot) }
+        unsafe { Self::each_three(acc, w, x, |acc, w, x| acc.wrapping_add(dot(w, x) as u32)) }
+    }
+    /// `acc` plus, for each 16 bits, the two products of an unsigned byte of `w` and a signed byte of `x`, which
+    /// together and with `acc` fit 16 bits.
+    #[inline(always)]
+    unsafe fn byte_dot_in_halves(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        let product = |w: u32, x: u32| w as u8 as i16 * i16::from(x as i8);
+        let half = |acc: u32, w: u32, x: u32| {
+            let sum = product(w, x).wrapping_add(product(w >> 8, x >> 8));
+            u32::from((acc as i16).wrapping_add(sum) as u16)
+        };
+        let halves =
+            |acc: u32, w: u32, x: u32| half(acc, w, x) | half(acc >> 16, w >> 16, x >> 16) << 16;
+        // SAFETY: as the caller's.
+        unsafe { Self::each_three(acc, w, x, halves) }
     }
     /// The entry of `table` that the lowest four bits of each lane name.
     unsafe fn look_up(table: &[f32; LANES], v: Self::I) -> Self::V;
@@ -290,24 +309,24 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
-    /// `acc` plus `dot` of every lane of `w` and `x`.
+    /// `f` of the lanes of three.
     #[inline(always)]
-    unsafe fn add_each(
-        acc: Self::I,
-        w: Self::I,
-        x: Self::I,
-        dot: impl Fn(u32, u32) -> i32,
+    unsafe fn each_three(
+        a: Self::I,
+        b: Self::I,
+        c: Self::I,
+        f: impl Fn(u32, u32, u32) -> u32,
     ) -> Self::I {
-        let (mut sums, mut weights, mut inputs) = ([0u32; LANES], [0u32; LANES], [0u32; LANES]);
+        let (mut first, mut second, mut third) = ([0u32; LANES], [0u32; LANES], [0u32; LANES]);
         // SAFETY: arrays have 16 elements; the instructions are the caller's promise.
         unsafe {
-            Self::store_bits(sums.as_mut_ptr(), acc);
-            Self::store_bits(weights.as_mut_ptr(), w);
-            Self::store_bits(inputs.as_mut_ptr(), x);
+            Self::store_bits(first.as_mut_ptr(), a);
+            Self::store_bits(second.as_mut_ptr(), b);
+            Self::store_bits(third.as_mut_ptr(), c);
             for i in 0..LANES {
-                sums[i] = sums[i].wrapping_add(dot(weights[i], inputs[i]) as u32);
+                first[i] = f(first[i], second[i], third[i]);
             }
-            Self::load_bits(sums.as_ptr())
+            Self::load_bits(first.as_ptr())
         }
     }
 

@@ -46,6 +46,12 @@ impl Vectorised for Agrees {
                 };
                 same(S::byte_dot(x, w, x), Portable::byte_dot(px, pw, px), "byte_dot");
                 same(S::half_dot(x, w, x), Portable::half_dot(px, pw, px), "half_dot");
+                // Nibbles by bytes, and sums so far, that fit.
+                let (low, small) = (0x0f0f_0f0f, 0x0fff_0fff);
+                let (nibbles, acc) = (S::splat_bits(low), S::splat_bits(small));
+                let got = S::byte_dot_in_halves(S::and_bits(x, acc), S::and_bits(w, nibbles), x);
+                let (pacc, pw_low) = (px.map(|x| x & small), pw.map(|w| w & low));
+                same(got, Portable::byte_dot_in_halves(pacc, pw_low, px), "byte_dot_in_halves");
                 same(S::max_bits(w, x), Portable::max_bits(pw, px), "max");
                 same(S::xor_bits(w, x), Portable::xor_bits(pw, px), "xor");
                 same(S::or_bits(w, x), Portable::or_bits(pw, px), "or");
