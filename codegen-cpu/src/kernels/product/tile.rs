@@ -187,7 +187,8 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
     }
 }
 
-/// Adds the products of `count` words of a panel, at most [`Inner::TURN`] where sums are settled, from `w` on and the inputs from `x` on.
+/// Adds the products of `count` words of a panel from `w` on, at most [`Inner::TURN`] where sums are settled, and the inputs
+/// from `x` on.
 ///
 /// # Safety
 /// As [`Simd`]; weights and inputs are valid for as many words.

@@ -133,15 +133,6 @@ impl Simd for Avx2 {
             _mm256_stream_ps(p, v.0);
             _mm256_stream_ps(p.add(8), v.1)
         }
-        fn again(p: *const u32) -> *const u32 {
-            let mut p = p;
-            std::arch::asm!(
-                "/* {0} */",
-                inout(reg) p,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-            p
-        }
         fn fence() {
             _mm_sfence()
         }
@@ -271,6 +262,20 @@ impl Simd for Avx2 {
             let table = table.as_ptr();
             Pair(Half::look_up(table, v.0), Half::look_up(table, v.1))
         }
+    }
+
+    #[expect(clippy::pointers_in_nomem_asm_block, reason = "nothing is executed")]
+    #[inline(always)]
+    unsafe fn again(mut p: *const u32) -> *const u32 {
+        // SAFETY: as said.
+        unsafe {
+            std::arch::asm!(
+                "/* {0} */",
+                inout(reg) p,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        p
     }
 
     #[inline(always)]
