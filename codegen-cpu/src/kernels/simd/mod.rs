@@ -70,7 +70,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const WIDE: bool;
     /// Whether [`Simd::pair_dot`] is one instruction.
     const PAIR_DOT: bool;
-    /// Whether products take integers by [`Simd::byte_dot`] rather than [`Simd::half_dot`].
+    /// Whether products take integers by [`Simd::byte_dot`] rather than [`Simd::half_dot`] and
+    /// [`Simd::byte_dot_in_halves`].
     const BYTE_DOT: bool;
 
     /// Runs `body` compiled for this instruction set, as a function of its own.
