@@ -3,7 +3,7 @@
 //! Every sum takes its products one after another in one order along `K`, whatever the number of
 //! rows, and a weight that was expanded first gives the same bits as one that was not.
 
-use super::codes::{Bf16, Code, F32, I4, I8, IntCode, PairCode, WideI8};
+use super::codes::{Bf16, Code, F32, HalfCode, I4, IntCode, PairCode};
 use crate::kernels::matmul::TURN;
 use crate::kernels::simd::Simd;
 use half::bf16;
@@ -275,18 +275,18 @@ impl<C: IntCode> Inner for Ints<C> {
     }
 }
 
-impl Inner for Halves<I8> {
+impl<C: HalfCode> Inner for Halves<C> {
     type X = i16;
-    type Expanded = Halves<WideI8>;
-    const GROUP: usize = I8::PER_WORD;
-    const EXPANSION: usize = 2;
+    type Expanded = Halves<C::Wide>;
+    const GROUP: usize = 2 * C::PAIRS;
+    const EXPANSION: usize = if C::PAIRS == 1 { 0 } else { C::PAIRS };
+    const TURN: usize = 2 * TURN / C::PAIRS;
     const CROSSED: bool = true;
-    const OFFSET: i32 = I8::OFFSET;
+    const OFFSET: i32 = C::OFFSET;
 
-    // Taking bytes apart needs registers beside the sums.
     #[inline(always)]
     fn most_rows<S: Simd>() -> usize {
-        if S::WIDE { S::MAX_ROWS } else { S::MAX_ROWS.min(4) }
+        S::MAX_ROWS.min(C::MOST_ROWS)
     }
 
     #[inline(always)]
@@ -302,14 +302,19 @@ impl Inner for Halves<I8> {
         x: [*const i16; R],
         sums: &mut [[S::I; V]; R],
     ) {
-        // SAFETY: as the caller's.
+        // SAFETY: as the caller's; rows of halves need no 4-byte alignment.
         unsafe {
-            for i in 0..2 {
+            for i in 0..C::PAIRS {
                 let mut weights = w;
                 for weight in &mut weights {
-                    *weight = Self::expand::<S>(*weight, i);
+                    *weight = C::halves::<S>(*weight, i);
                 }
-                half_dots::<S, R, V>(weights, x.map(|x| x.add(2 * i)), sums);
+                for (row, x) in sums.iter_mut().zip(x) {
+                    let pair = S::splat_bits(x.add(2 * i).cast::<u32>().read_unaligned());
+                    for (sum, weight) in row.iter_mut().zip(weights) {
+                        *sum = S::half_dot(*sum, weight, pair);
+                    }
+                }
             }
         }
     }
@@ -317,69 +322,7 @@ impl Inner for Halves<I8> {
     #[inline(always)]
     unsafe fn expand<S: Simd>(w: S::I, i: usize) -> S::I {
         // SAFETY: as the caller's.
-        unsafe {
-            let pair = if i == 0 { w } else { S::shr::<8>(w) };
-            S::and_bits(pair, S::splat_bits(0x00ff_00ff))
-        }
-    }
-}
-
-impl Inner for Halves<WideI8> {
-    type X = i16;
-    type Expanded = Self;
-    const GROUP: usize = 2;
-    const EXPANSION: usize = 0;
-    const TURN: usize = 2 * TURN;
-    const CROSSED: bool = true;
-    const OFFSET: i32 = I8::OFFSET;
-
-    // Products need registers beside the sums.
-    #[inline(always)]
-    fn most_rows<S: Simd>() -> usize {
-        if S::WIDE { S::MAX_ROWS } else { S::MAX_ROWS.min(5) }
-    }
-
-    #[inline(always)]
-    fn integer(x: i16) -> i32 {
-        i32::from(x)
-    }
-
-    integer_sums!();
-
-    #[inline(always)]
-    unsafe fn step<S: Simd, const R: usize, const V: usize>(
-        w: [S::I; V],
-        x: [*const i16; R],
-        sums: &mut [[S::I; V]; R],
-    ) {
-        // SAFETY: as the caller's.
-        unsafe { half_dots::<S, R, V>(w, x, sums) }
-    }
-
-    #[inline(always)]
-    unsafe fn expand<S: Simd>(w: S::I, _: usize) -> S::I {
-        w
-    }
-}
-
-/// Adds the products of two halves of each of the words `w` with two inputs of each row.
-///
-/// # Safety
-/// As [`Simd`]; rows hold two inputs, of any alignment.
-#[inline(always)]
-unsafe fn half_dots<S: Simd, const R: usize, const V: usize>(
-    w: [S::I; V],
-    x: [*const i16; R],
-    sums: &mut [[S::I; V]; R],
-) {
-    for (row, x) in sums.iter_mut().zip(x) {
-        // SAFETY: as the caller's.
-        unsafe {
-            let pair = S::splat_bits(x.cast::<u32>().read_unaligned());
-            for (sum, weight) in row.iter_mut().zip(w) {
-                *sum = S::half_dot(*sum, weight, pair);
-            }
-        }
+        unsafe { C::halves::<S>(w, i) }
     }
 }
 
@@ -390,7 +333,7 @@ pub(crate) struct NibbleSums<I> {
     before: I,
 }
 
-/// The largest sum of a turn in 16 bits.
+/// The largest magnitude of a sum in 16 bits: the products of a turn's words, two at a time for each half of a lane.
 const LARGEST_TURN: i32 = Nibbles::TURN as i32 * 2 * (2 * 15 * 128);
 const _: () = assert!(LARGEST_TURN <= i16::MAX as i32);
 
@@ -405,7 +348,7 @@ impl Inner for Nibbles {
     // Taking bytes apart needs registers beside the sums.
     #[inline(always)]
     fn most_rows<S: Simd>() -> usize {
-        if S::WIDE { S::MAX_ROWS } else { S::MAX_ROWS.min(4) }
+        S::MAX_ROWS.min(4)
     }
 
     #[inline(always)]
