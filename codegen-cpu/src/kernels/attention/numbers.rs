@@ -210,10 +210,7 @@ impl<S: Simd> Codes<S> {
             return Self([words; 2]);
         }
         // SAFETY: as the caller's.
-        unsafe {
-            let bytes = S::splat_bits(0x00ff_00ff);
-            Self([S::and_bits(words, bytes), S::and_bits(S::shr::<8>(words), bytes)])
-        }
+        unsafe { Self([S::and_bits(words, S::splat_bits(0x00ff_00ff)), S::odd_bytes(words)]) }
     }
 
     /// Adds the products with four numbers, of which `planes` has a word each.

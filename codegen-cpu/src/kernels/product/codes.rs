@@ -42,32 +42,12 @@ pub(crate) trait IntCode: Send + Sync + 'static {
     unsafe fn bytes<S: Simd>(w: S::I, i: usize) -> S::I;
 }
 
-/// Codes that meet inputs as integers of 16 bits, two at a time.
-pub(crate) trait HalfCode: Send + Sync + 'static {
-    /// The same codes, two in a word.
-    type Wide: HalfCode;
-    /// Pairs in 32 bits.
-    const PAIRS: usize;
-    /// What the halves have more than the codes.
-    const OFFSET: i32;
-    /// Rows of a tile whose sums stay in 16 registers of AVX2, beside what meets them.
-    const MOST_ROWS: usize;
-
-    /// Pair `i` of every word, not negative.
-    ///
-    /// # Safety
-    /// As [`Simd`].
-    unsafe fn halves<S: Simd>(w: S::I, i: usize) -> S::I;
-}
-
 /// `f32`.
 pub(crate) struct F32;
 /// bf16.
 pub(crate) struct Bf16;
 /// Integers of 8 bits.
 pub(crate) struct I8;
-/// [`I8`], each with its sign bit flipped in 16 bits, as products make them for many rows.
-pub(crate) struct WideI8;
 /// Integers of 4 bits.
 pub(crate) struct I4;
 /// [`I4`], each in a byte, as products make them for many rows.
@@ -131,35 +111,6 @@ impl IntCode for I8 {
 
     #[inline(always)]
     unsafe fn bytes<S: Simd>(w: S::I, _: usize) -> S::I {
-        w
-    }
-}
-
-impl HalfCode for I8 {
-    type Wide = WideI8;
-    const PAIRS: usize = 2;
-    const OFFSET: i32 = <Self as IntCode>::OFFSET;
-    const MOST_ROWS: usize = 4;
-
-    /// Elements 0 and 2, or 1 and 3.
-    #[inline(always)]
-    unsafe fn halves<S: Simd>(w: S::I, i: usize) -> S::I {
-        // SAFETY: as the caller's.
-        unsafe {
-            let pair = if i == 0 { w } else { S::shr::<8>(w) };
-            S::and_bits(pair, S::splat_bits(0x00ff_00ff))
-        }
-    }
-}
-
-impl HalfCode for WideI8 {
-    type Wide = Self;
-    const PAIRS: usize = 1;
-    const OFFSET: i32 = <I8 as IntCode>::OFFSET;
-    const MOST_ROWS: usize = 5;
-
-    #[inline(always)]
-    unsafe fn halves<S: Simd>(w: S::I, _: usize) -> S::I {
         w
     }
 }

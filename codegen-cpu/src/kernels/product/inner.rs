@@ -3,9 +3,9 @@
 //! Every sum takes its products one after another in one order along `K`, whatever the number of
 //! rows, and a weight that was expanded first gives the same bits as one that was not.
 
-use super::codes::{Bf16, Code, F32, HalfCode, I4, IntCode, PairCode};
-use crate::kernels::matmul::TURN;
-use crate::kernels::simd::Simd;
+use super::codes::{Bf16, Code, F32, I4, I8, IntCode, PairCode};
+use crate::kernels::matmul::{TURN, WIDTH};
+use crate::kernels::simd::{LANES, Simd};
 use half::bf16;
 use std::marker::PhantomData;
 
@@ -19,6 +19,8 @@ pub(crate) trait Inner: Send + Sync + 'static {
     type Expanded: Inner<X = Self::X>;
     /// Inputs that a word meets.
     const GROUP: usize;
+    /// Parts of a word that are multiplied one after another: all of them at once do not fit the registers.
+    const PARTS: usize;
     /// Words that a word is expanded to, 0 where weights are used as they are.
     const EXPANSION: usize;
     /// Words that are multiplied without a branch between them.
@@ -55,15 +57,76 @@ pub(crate) trait Inner: Send + Sync + 'static {
     /// As [`Simd`].
     unsafe fn value<S: Simd>(sum: Self::Sum<S>) -> S::V;
 
+    /// Adds the products of part `i` of the words `w` with the groups of inputs at `x`.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    unsafe fn part<S: Simd, const R: usize, const V: usize>(
+        w: [S::I; V],
+        i: usize,
+        x: [*const Self::X; R],
+        sums: &mut [[Self::Sum<S>; V]; R],
+    );
+
     /// Adds the products of the words `w` with the groups of inputs at `x`.
     ///
     /// # Safety
     /// As [`Simd`].
+    #[inline(always)]
     unsafe fn step<S: Simd, const R: usize, const V: usize>(
         w: [S::I; V],
         x: [*const Self::X; R],
         sums: &mut [[Self::Sum<S>; V]; R],
-    );
+    ) {
+        for i in 0..Self::PARTS {
+            // SAFETY: as the caller's.
+            unsafe { Self::part::<S, R, V>(w, i, x, sums) }
+        }
+    }
+
+    /// [`Inner::step`] of `V` vectors of words from `w` on.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn step_at<S: Simd, const R: usize, const V: usize>(
+        mut w: *const u32,
+        x: [*const Self::X; R],
+        sums: &mut [[Self::Sum<S>; V]; R],
+    ) {
+        for i in 0..Self::PARTS {
+            // SAFETY: as the caller's.
+            unsafe {
+                let mut words = [S::load_bits(w); V];
+                for (v, words) in words.iter_mut().enumerate().skip(1) {
+                    *words = S::load_bits(w.add(v * LANES));
+                }
+                Self::part::<S, R, V>(words, i, x, sums);
+                w = S::again(w);
+            }
+        }
+    }
+
+    /// [`Inner::TURN`] steps from the words of a panel at `w` and the inputs at `x` on.
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    unsafe fn turn<S: Simd, const R: usize, const V: usize>(
+        w: *const u32,
+        x: [*const Self::X; R],
+        sums: &mut [[Self::Sum<S>; V]; R],
+    ) {
+        for i in 0..Self::TURN {
+            // SAFETY: as the caller's.
+            unsafe {
+                let x = x.map(|x| x.add(i * Self::GROUP));
+                Self::step_at::<S, R, V>(w.add(i * WIDTH), x, sums);
+            }
+        }
+        // SAFETY: as the caller's.
+        unsafe { Self::settle::<S, R, V>(sums) }
+    }
 
     /// Ends up to [`Inner::TURN`] steps.
     ///
@@ -90,8 +153,8 @@ pub(crate) struct Floats<C>(PhantomData<C>);
 pub(crate) struct Pairs<C>(PhantomData<C>);
 /// Codes as bytes with inputs that are bytes; sums are integers.
 pub(crate) struct Ints<C>(PhantomData<C>);
-/// The same products and sums, of integers of 16 bits by two.
-pub(crate) struct Halves<C>(PhantomData<C>);
+/// The same products and sums, of [`I8`] as integers of 16 bits by two.
+pub(crate) struct Halves;
 /// The same products and sums, of integers of 4 bits by bytes, in 16 bits during a turn.
 pub(crate) struct Nibbles;
 
@@ -154,29 +217,28 @@ impl<C: Code> Inner for Floats<C> {
     type X = f32;
     type Expanded = Floats<F32>;
     const GROUP: usize = C::PER_WORD;
+    const PARTS: usize = C::PER_WORD;
     const EXPANSION: usize = if C::PER_WORD == 1 { 0 } else { C::PER_WORD };
 
     float_sums!();
 
     #[inline(always)]
-    unsafe fn step<S: Simd, const R: usize, const V: usize>(
+    unsafe fn part<S: Simd, const R: usize, const V: usize>(
         w: [S::I; V],
+        i: usize,
         x: [*const f32; R],
         sums: &mut [[S::V; V]; R],
     ) {
         // SAFETY: as the caller's.
         unsafe {
-            // One element of the words at a time: all of them at once do not fit the registers.
-            for i in 0..C::PER_WORD {
-                let mut weights = [S::splat(0.0); V];
-                for (weight, &w) in weights.iter_mut().zip(&w) {
-                    *weight = C::float::<S>(w, i);
-                }
-                for (row, x) in sums.iter_mut().zip(x) {
-                    let x = S::splat(*x.add(i));
-                    for (sum, weight) in row.iter_mut().zip(weights) {
-                        *sum = S::mul_add(weight, x, *sum);
-                    }
+            let mut weights = [S::splat(0.0); V];
+            for (weight, w) in weights.iter_mut().zip(w) {
+                *weight = C::float::<S>(w, i);
+            }
+            for (row, x) in sums.iter_mut().zip(x) {
+                let x = S::splat(*x.add(i));
+                for (sum, weight) in row.iter_mut().zip(weights) {
+                    *sum = S::mul_add(weight, x, *sum);
                 }
             }
         }
@@ -193,29 +255,28 @@ impl<C: PairCode> Inner for Pairs<C> {
     type X = bf16;
     type Expanded = Pairs<Bf16>;
     const GROUP: usize = C::PER_WORD;
+    const PARTS: usize = C::PER_WORD / 2;
     const EXPANSION: usize = if C::PER_WORD == 2 { 0 } else { C::PER_WORD / 2 };
     const CROSSED: bool = C::CROSSED;
 
     float_sums!();
 
     #[inline(always)]
-    unsafe fn step<S: Simd, const R: usize, const V: usize>(
-        w: [S::I; V],
+    unsafe fn part<S: Simd, const R: usize, const V: usize>(
+        mut w: [S::I; V],
+        i: usize,
         x: [*const bf16; R],
         sums: &mut [[S::V; V]; R],
     ) {
         // SAFETY: as the caller's; rows of bf16 need no 4-byte alignment.
         unsafe {
-            for i in 0..C::PER_WORD / 2 {
-                let mut weights = w;
-                for weight in &mut weights {
-                    *weight = C::pair::<S>(*weight, i);
-                }
-                for (row, x) in sums.iter_mut().zip(x) {
-                    let pair = x.add(2 * i).cast::<u32>().read_unaligned();
-                    for (sum, weight) in row.iter_mut().zip(weights) {
-                        *sum = S::pair_dot_bits(*sum, weight, pair);
-                    }
+            for w in &mut w {
+                *w = C::pair::<S>(*w, i);
+            }
+            for (row, x) in sums.iter_mut().zip(x) {
+                let pair = x.add(2 * i).cast::<u32>().read_unaligned();
+                for (sum, w) in row.iter_mut().zip(w) {
+                    *sum = S::pair_dot_bits(*sum, w, pair);
                 }
             }
         }
@@ -232,6 +293,7 @@ impl<C: IntCode> Inner for Ints<C> {
     type X = i8;
     type Expanded = Ints<C::Wide>;
     const GROUP: usize = 4 * C::FOURS;
+    const PARTS: usize = C::FOURS;
     const EXPANSION: usize = if C::FOURS == 1 { 0 } else { C::FOURS };
     // Taking nibbles apart runs beside multiplying; expanding stores them.
     const EXPANDED_FROM: usize = 3;
@@ -246,23 +308,21 @@ impl<C: IntCode> Inner for Ints<C> {
     integer_sums!();
 
     #[inline(always)]
-    unsafe fn step<S: Simd, const R: usize, const V: usize>(
-        w: [S::I; V],
+    unsafe fn part<S: Simd, const R: usize, const V: usize>(
+        mut w: [S::I; V],
+        i: usize,
         x: [*const i8; R],
         sums: &mut [[S::I; V]; R],
     ) {
         // SAFETY: as the caller's; rows of bytes need no 4-byte alignment.
         unsafe {
-            for i in 0..C::FOURS {
-                let mut weights = w;
-                for weight in &mut weights {
-                    *weight = C::bytes::<S>(*weight, i);
-                }
-                for (row, x) in sums.iter_mut().zip(x) {
-                    let four = S::splat_bits(x.add(4 * i).cast::<u32>().read_unaligned());
-                    for (sum, weight) in row.iter_mut().zip(weights) {
-                        *sum = S::byte_dot(*sum, weight, four);
-                    }
+            for w in &mut w {
+                *w = C::bytes::<S>(*w, i);
+            }
+            for (row, x) in sums.iter_mut().zip(x) {
+                let four = S::splat_bits(x.add(4 * i).cast::<u32>().read_unaligned());
+                for (sum, w) in row.iter_mut().zip(w) {
+                    *sum = S::byte_dot(*sum, w, four);
                 }
             }
         }
@@ -275,18 +335,20 @@ impl<C: IntCode> Inner for Ints<C> {
     }
 }
 
-impl<C: HalfCode> Inner for Halves<C> {
+impl Inner for Halves {
     type X = i16;
-    type Expanded = Halves<C::Wide>;
-    const GROUP: usize = 2 * C::PAIRS;
-    const EXPANSION: usize = if C::PAIRS == 1 { 0 } else { C::PAIRS };
-    const TURN: usize = 2 * TURN / C::PAIRS;
+    type Expanded = Self;
+    const GROUP: usize = I8::PER_WORD;
+    const PARTS: usize = 2;
+    const EXPANSION: usize = 0;
+    const TURN: usize = 2 * TURN;
     const CROSSED: bool = true;
-    const OFFSET: i32 = C::OFFSET;
+    const OFFSET: i32 = I8::OFFSET;
 
+    // Taking bytes apart needs registers beside the sums.
     #[inline(always)]
     fn most_rows<S: Simd>() -> usize {
-        S::MAX_ROWS.min(C::MOST_ROWS)
+        S::MAX_ROWS.min(5)
     }
 
     #[inline(always)]
@@ -297,32 +359,33 @@ impl<C: HalfCode> Inner for Halves<C> {
     integer_sums!();
 
     #[inline(always)]
-    unsafe fn step<S: Simd, const R: usize, const V: usize>(
-        w: [S::I; V],
+    unsafe fn part<S: Simd, const R: usize, const V: usize>(
+        mut w: [S::I; V],
+        i: usize,
         x: [*const i16; R],
         sums: &mut [[S::I; V]; R],
     ) {
         // SAFETY: as the caller's; rows of halves need no 4-byte alignment.
         unsafe {
-            for i in 0..C::PAIRS {
-                let mut weights = w;
-                for weight in &mut weights {
-                    *weight = C::halves::<S>(*weight, i);
-                }
-                for (row, x) in sums.iter_mut().zip(x) {
-                    let pair = S::splat_bits(x.add(2 * i).cast::<u32>().read_unaligned());
-                    for (sum, weight) in row.iter_mut().zip(weights) {
-                        *sum = S::half_dot(*sum, weight, pair);
-                    }
+            for w in &mut w {
+                // Bytes 0 and 2, then 1 and 3.
+                *w = match i {
+                    0 => S::and_bits(*w, S::splat_bits(0x00ff_00ff)),
+                    _ => S::odd_bytes(*w),
+                };
+            }
+            for (row, x) in sums.iter_mut().zip(x) {
+                let pair = S::splat_bits(x.add(2 * i).cast::<u32>().read_unaligned());
+                for (sum, w) in row.iter_mut().zip(w) {
+                    *sum = S::half_dot(*sum, w, pair);
                 }
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn expand<S: Simd>(w: S::I, i: usize) -> S::I {
-        // SAFETY: as the caller's.
-        unsafe { C::halves::<S>(w, i) }
+    unsafe fn expand<S: Simd>(w: S::I, _: usize) -> S::I {
+        w
     }
 }
 
@@ -342,13 +405,14 @@ impl Inner for Nibbles {
     type Sum<S: Simd> = NibbleSums<S::I>;
     type Expanded = Self;
     const GROUP: usize = I4::PER_WORD;
+    const PARTS: usize = I4::FOURS;
     const EXPANSION: usize = 0;
     const OFFSET: i32 = I4::OFFSET;
 
     // Taking bytes apart needs registers beside the sums.
     #[inline(always)]
     fn most_rows<S: Simd>() -> usize {
-        S::MAX_ROWS.min(4)
+        S::MAX_ROWS.min(5)
     }
 
     #[inline(always)]
@@ -381,25 +445,43 @@ impl Inner for Nibbles {
     }
 
     #[inline(always)]
-    unsafe fn step<S: Simd, const R: usize, const V: usize>(
-        w: [S::I; V],
+    unsafe fn part<S: Simd, const R: usize, const V: usize>(
+        mut w: [S::I; V],
+        i: usize,
         x: [*const i8; R],
         sums: &mut [[NibbleSums<S::I>; V]; R],
     ) {
         // SAFETY: as the caller's; rows of bytes need no 4-byte alignment.
         unsafe {
-            for i in 0..2 {
-                let mut weights = w;
-                for weight in &mut weights {
-                    *weight = I4::bytes::<S>(*weight, i);
-                }
-                for (row, x) in sums.iter_mut().zip(x) {
-                    let four = S::splat_bits(x.add(4 * i).cast::<u32>().read_unaligned());
-                    for (sum, weight) in row.iter_mut().zip(weights) {
-                        sum.turn = S::byte_dot_in_halves(sum.turn, weight, four);
-                    }
+            for w in &mut w {
+                *w = I4::bytes::<S>(*w, i);
+            }
+            for (row, x) in sums.iter_mut().zip(x) {
+                let four = S::splat_bits(x.add(4 * i).cast::<u32>().read_unaligned());
+                for (sum, w) in row.iter_mut().zip(w) {
+                    sum.turn = S::byte_dot_in_halves(sum.turn, w, four);
                 }
             }
+        }
+    }
+
+    // A loop of so few turns costs a third of the time of short groups, which a processor does not see the ends of.
+    #[inline(always)]
+    unsafe fn turn<S: Simd, const R: usize, const V: usize>(
+        w: *const u32,
+        x: [*const i8; R],
+        sums: &mut [[NibbleSums<S::I>; V]; R],
+    ) {
+        const { assert!(Self::TURN == 4) };
+        // SAFETY: as the caller's.
+        unsafe {
+            let at = |i: usize| (w.add(i * WIDTH), x.map(|x| x.add(i * Self::GROUP)));
+            let steps = [at(0), at(1), at(2), at(3)];
+            Self::step_at::<S, R, V>(steps[0].0, steps[0].1, sums);
+            Self::step_at::<S, R, V>(steps[1].0, steps[1].1, sums);
+            Self::step_at::<S, R, V>(steps[2].0, steps[2].1, sums);
+            Self::step_at::<S, R, V>(steps[3].0, steps[3].1, sums);
+            Self::settle::<S, R, V>(sums);
         }
     }
 

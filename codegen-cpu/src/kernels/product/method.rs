@@ -136,7 +136,7 @@ impl<C: IntCode, I: Feed<i8> + Feed<i16>> Method for Integer<C, I> {
             } else if const { C::FOURS > 1 } {
                 then.go::<S, Nibbles>()
             } else {
-                then.go::<S, Halves<I8>>()
+                then.go::<S, Halves>()
             }
         }
     }
@@ -155,11 +155,7 @@ impl<I: Feed<i8> + Feed<i16>> Method for Exact<I> {
     unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
         // SAFETY: as the caller's.
         unsafe {
-            if const { S::BYTE_DOT } {
-                then.go::<S, Ints<I8>>()
-            } else {
-                then.go::<S, Halves<I8>>()
-            }
+            if const { S::BYTE_DOT } { then.go::<S, Ints<I8>>() } else { then.go::<S, Halves>() }
         }
     }
 }

@@ -200,7 +200,10 @@ impl Way {
         if expands {
             tiles = rows.div_ceil(P::Expanded::most_rows::<S>());
         }
-        Self { tiles, step: 1, expands, most_words: most_words::<S>(tiles.max(2)) }
+        // Words that each tile takes apart for itself come as fast from the second-level cache.
+        let apart = const { P::PARTS > 1 && P::EXPANSION == 0 };
+        let most_words = if apart { FAR_WORDS } else { most_words::<S>(tiles.max(2)) };
+        Self { tiles, step: 1, expands, most_words }
     }
 
     /// What a tile asks for of `words` words at `next`, each of `lines` lines.

@@ -160,8 +160,7 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
                     }
                     let from = x.map(|x| x.add(at * P::GROUP));
                     if turn == P::TURN && ahead.lines == 0 {
-                        // Without a branch between them.
-                        words::<S, P, R, V>(w, P::TURN, from, &mut ahead, &mut acc);
+                        P::turn::<S, R, V>(w, from, &mut acc);
                     } else {
                         words::<S, P, R, V>(w, turn, from, &mut ahead, &mut acc);
                     }
@@ -207,12 +206,8 @@ pub(super) unsafe fn words<S: Simd, P: Inner, const R: usize, const V: usize>(
                 S::prefetch_far(ahead.from);
                 ahead.from = ahead.from.wrapping_add(LINE_BYTES);
             }
-            let w = w.add(i * WIDTH);
-            let mut weights = [S::load_bits(w); V];
-            for (v, words) in weights.iter_mut().enumerate().skip(1) {
-                *words = S::load_bits(w.add(v * LANES));
-            }
-            P::step::<S, R, V>(weights, x.map(|x| x.add(i * P::GROUP)), sums);
+            let x = x.map(|x| x.add(i * P::GROUP));
+            P::step_at::<S, R, V>(w.add(i * WIDTH), x, sums);
         }
     }
     // SAFETY: as the caller's.

@@ -246,6 +246,9 @@ impl Simd for Avx2 {
         fn to_whole(v: Pair) -> Bits {
             Bits(_mm256_cvtps_epi32(v.0), _mm256_cvtps_epi32(v.1))
         }
+        fn odd_bytes(v: Bits) -> Bits {
+            Bits(_mm256_srli_epi16::<8>(v.0), _mm256_srli_epi16::<8>(v.1))
+        }
         fn half_dot(acc: Bits, w: Bits, x: Bits) -> Bits {
             Bits(
                 in_order(_mm256_add_epi32(acc.0, _mm256_madd_epi16(w.0, x.0))),

@@ -245,6 +245,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: as the caller's.
         unsafe { Self::each_three(acc, w, x, |acc, w, x| acc.wrapping_add(dot(w, x) as u32)) }
     }
+    /// The upper byte of each half of a lane, as 16 bits.
+    #[inline(always)]
+    unsafe fn odd_bytes(v: Self::I) -> Self::I {
+        // SAFETY: as the caller's.
+        unsafe { Self::and_bits(Self::shr::<8>(v), Self::splat_bits(0x00ff_00ff)) }
+    }
     /// `acc` plus, for each lane, the two products of a half of `w` and a half of `x`, signed
     /// integers of 16 bits, in 32 bits.
     #[inline(always)]
