@@ -192,7 +192,13 @@ impl<W: Weight> Matmul<W> {
         widened: bool,
     ) {
         let (groups, tiles) = (self.k.div_ceil(W::GROUP), self.rows.div_ceil(S::MAX_ROWS));
-        let block_groups = if widened { NEAR_WORDS / 2 } else { block_words::<S>(groups, tiles) };
+        // Whether a panel is read once, from its first word to its last.
+        let once = tiles == 1 && (S::WIDE || self.rows == 1);
+        let block_groups = match once {
+            true => groups,
+            false if widened => NEAR_WORDS / 2,
+            false => block_words::<S>(groups, tiles.max(2)),
+        };
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {
             let block: *mut f32 = worker.private.cast();
@@ -203,8 +209,8 @@ impl<W: Weight> Matmul<W> {
                 for first in (0..groups).step_by(block_groups) {
                     let count = block_groups.min(groups - first);
                     let mut weights = weights.add(first * WIDTH).cast_const();
-                    let next = match tiles {
-                        1 => weights.wrapping_add(16 * WIDTH),
+                    let next = match once {
+                        true => weights.wrapping_add(16 * WIDTH),
                         _ if panel + 1 == share.end && first + count == groups => {
                             worker.upcoming.cast()
                         }

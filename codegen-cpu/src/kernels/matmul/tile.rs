@@ -197,6 +197,18 @@ impl Ahead {
         let lines = if from.is_null() { 0 } else { least + usize::from(pass < more) };
         Self { from: from.wrapping_add(first * steps * LINE_BYTES), lines }
     }
+
+    /// The part of these that pass `pass` of `passes` asks for, each of `steps` steps: as many lines in each, or in some of
+    /// them, evenly apart.
+    #[inline(always)]
+    pub(crate) fn of_pass(self, steps: usize, pass: usize, passes: usize) -> Self {
+        let before = |pass: usize| pass * self.lines / passes;
+        let first = before(pass);
+        Self {
+            from: self.from.wrapping_add(first * steps * LINE_BYTES),
+            lines: before(pass + 1) - first,
+        }
+    }
 }
 
 /// Words along `K`, for each output of a panel, that all of `tiles` go through before the words after
@@ -279,16 +291,13 @@ impl<P: Product> Block<P> {
         }
     }
 
-    /// `V` vectors of the panel after another; the first pass asks for what is ahead.
+    /// `V` vectors of the panel after another.
     #[inline(always)]
     unsafe fn passes<S: Simd, const R: usize, const V: usize>(&self) {
-        // SAFETY: as the caller's.
-        unsafe {
-            S::enter(Tile::<P, R, V>(self, 0));
-            let rest = Self { ahead: Ahead { lines: 0, ..self.ahead }, ..*self };
-            for v in (V..VECTORS).step_by(V) {
-                S::enter(Tile::<P, R, V>(&rest, v * LANES));
-            }
+        for pass in 0..VECTORS / V {
+            let ahead = self.ahead.of_pass(self.groups, pass, VECTORS / V);
+            // SAFETY: as the caller's.
+            unsafe { S::enter(Tile::<P, R, V>(&Self { ahead, ..*self }, pass * V * LANES)) }
         }
     }
 }

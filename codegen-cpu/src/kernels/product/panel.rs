@@ -106,7 +106,7 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
         let tiles = way.tiles;
         // SAFETY: words and rows stay inside what the caller vouches for.
         unsafe {
-            if let Some(weights) = weight.words().filter(|_| tiles == 1 && !way.expands) {
+            if let Some(weights) = weight.words().filter(|_| way.once) {
                 let next: *const u32 = weights.wrapping_add(WORDS_AHEAD * WIDTH);
                 let stretch = Stretch::<P, F> {
                     weights,
@@ -125,7 +125,8 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
                 return results.store::<S>(0, rows, sums);
             }
             let x = rows.iter().map(|&row| inputs.row(row as usize));
-            if tiles == 1 && weight.multiply::<S, P>((words, after), x, sums) {
+            let coded = tiles == 1 && weight.words().is_none();
+            if coded && weight.multiply::<S, P>((words, after), x, sums) {
                 return results.store::<S>(0, rows, sums);
             }
             let expansion = if way.expands { P::EXPANSION } else { 1 };
@@ -170,6 +171,8 @@ pub(super) const fn in_bytes<P: Inner>() -> bool {
 struct Way {
     /// Tiles of rows.
     tiles: usize,
+    /// Whether they go through the weights as they are, once.
+    once: bool,
     /// Words that requests are counted by.
     step: usize,
     /// Whether weights are expanded first.
@@ -190,6 +193,7 @@ impl Way {
         {
             return Self {
                 tiles: rows.div_ceil(TILE_ROWS),
+                once: false,
                 step: STEP_GROUPS,
                 expands: P::EXPANSION > 0,
                 most_words: BLOCK_STEPS * STEP_GROUPS,
@@ -203,7 +207,8 @@ impl Way {
         // Words that each tile takes apart for itself come as fast from the second-level cache.
         let apart = const { P::PARTS > 1 && P::EXPANSION == 0 };
         let most_words = if apart { FAR_WORDS } else { most_words::<S>(tiles.max(2)) };
-        Self { tiles, step: 1, expands, most_words }
+        let once = tiles == 1 && !expands && (S::WIDE || rows == 1);
+        Self { tiles, once, step: 1, expands, most_words }
     }
 
     /// What a tile asks for of `words` words at `next`, each of `lines` lines.

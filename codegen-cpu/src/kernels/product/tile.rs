@@ -94,15 +94,15 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
         }
     }
 
-    /// `V` vectors of the panel after another; the first pass asks for what is ahead.
+    /// `V` vectors of the panel after another.
     #[inline(always)]
     unsafe fn passes<S: Simd, const R: usize, const V: usize>(&self, rows: &[u32]) {
-        // SAFETY: as the caller's.
-        unsafe {
-            S::enter(Tile::<P, F, _, R, V>(self, rows, 0, Nothing));
-            let rest = Stretch { ahead: Ahead { lines: 0, ..self.ahead }, ..*self };
-            for v in (V..VECTORS).step_by(V) {
-                S::enter(Tile::<P, F, _, R, V>(&rest, rows, v * LANES, Nothing));
+        for pass in 0..VECTORS / V {
+            let ahead = self.ahead.of_pass(self.count, pass, VECTORS / V);
+            let stretch = Self { ahead, ..*self };
+            // SAFETY: as the caller's.
+            unsafe {
+                S::enter(Tile::<P, F, _, R, V>(&stretch, rows, pass * V * LANES, Nothing));
             }
         }
     }

@@ -25,7 +25,7 @@ use half::bf16;
 use octets::Unpack;
 use weight::{Panel, patch};
 
-/// The most rows that are worth unpacking a panel in registers for where those are few.
+/// The most rows of an expert that are worth unpacking a panel in registers for where those are few.
 const NARROW_ROWS: usize = 4;
 /// Bytes of a block of pairs.
 const PAIRS_BYTES: usize = FAR_WORDS * WIDTH * size_of::<u32>();
@@ -119,7 +119,8 @@ impl Compact {
             // SAFETY: as the caller's.
             return unsafe { self.along::<S, P>(worker, x, stride) };
         }
-        let in_registers = tiles <= 1 && Coded::<P::Words>::fits::<S>(product.rows);
+        // Narrow vectors unpack a longer panel faster by itself.
+        let in_registers = tiles <= 1 && (S::WIDE || product.rows == 1);
         let block_groups = match tiles {
             _ if widened => NEAR_WORDS / 2,
             _ if in_registers => groups,
