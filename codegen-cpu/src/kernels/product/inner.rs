@@ -465,7 +465,7 @@ impl Inner for Nibbles {
         }
     }
 
-    // A loop of so few turns costs a third of the time of short groups, which a processor does not see the ends of.
+    // Written out: the compiler leaves a loop, with which groups of 128 took 1.4 times as long on a Zen 3.
     #[inline(always)]
     unsafe fn turn<S: Simd, const R: usize, const V: usize>(
         w: *const u32,
@@ -475,12 +475,11 @@ impl Inner for Nibbles {
         const { assert!(Self::TURN == 4) };
         // SAFETY: as the caller's.
         unsafe {
-            let at = |i: usize| (w.add(i * WIDTH), x.map(|x| x.add(i * Self::GROUP)));
-            let steps = [at(0), at(1), at(2), at(3)];
-            Self::step_at::<S, R, V>(steps[0].0, steps[0].1, sums);
-            Self::step_at::<S, R, V>(steps[1].0, steps[1].1, sums);
-            Self::step_at::<S, R, V>(steps[2].0, steps[2].1, sums);
-            Self::step_at::<S, R, V>(steps[3].0, steps[3].1, sums);
+            let x = |i: usize| x.map(|x| x.add(i * Self::GROUP));
+            Self::step_at::<S, R, V>(w, x(0), sums);
+            Self::step_at::<S, R, V>(w.add(WIDTH), x(1), sums);
+            Self::step_at::<S, R, V>(w.add(2 * WIDTH), x(2), sums);
+            Self::step_at::<S, R, V>(w.add(3 * WIDTH), x(3), sums);
             Self::settle::<S, R, V>(sums);
         }
     }
