@@ -168,7 +168,8 @@ pub struct BuildArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
     /// Batch size up to which a CPU keeps weights of bf16 in 12 bits, without loss: less to read and to keep, more to
-    /// compute. 0 for never; those of experts always are [default: 32 where this processor has AMX, 16 with AVX-512, 8 with AVX2, else 0].
+    /// compute. 0 for never; those of experts always are [default: 32 where this processor has AMX, 16 with AVX-512, 8 with
+    /// AVX2, else 0].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=4096))]
     pub compact_rows: Option<u32>,
     /// How to quantise a model that is stored in floats.

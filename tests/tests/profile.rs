@@ -201,8 +201,8 @@ fn the_largest_batch_decides_how_weights_are_stored() {
     let few = codegen_cpu::target::compact_rows(codegen_cpu::InstructionSet::best());
     let most = if few > 0 { compact } else { plain };
     for (sizes, dense) in [
-        (&*format!("1 {}", few.max(2)), most),
-        (&*format!("1 {}", few + 2), plain),
+        (&*few.max(1).to_string(), most),
+        (&*(few + 1).to_string(), plain),
         ("1 17 --compact-rows 16", plain),
         ("1 17 --compact-rows 17", compact),
     ] {

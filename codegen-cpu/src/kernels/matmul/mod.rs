@@ -29,7 +29,7 @@ use super::worker::{Scratch, Worker, share};
 use half::bf16;
 pub(crate) use tile::{
     Ahead, FAR_WORDS, NEAR_WORDS, PairDot, Plain, Product, STEP_GROUPS, TILE_ROWS, TURN, WIDTH,
-    Widening, block_words, even_blocks, most_words,
+    Widening, block_words, even_blocks, most_words, one_pass,
 };
 use tile::{Block, widen};
 
@@ -193,11 +193,13 @@ impl<W: Weight> Matmul<W> {
     ) {
         let (groups, tiles) = (self.k.div_ceil(W::GROUP), self.rows.div_ceil(S::MAX_ROWS));
         // Whether a panel is read once, from its first word to its last.
-        let once = tiles == 1 && (S::WIDE || self.rows == 1);
-        let block_groups = match once {
-            true => groups,
-            false if widened => NEAR_WORDS / 2,
-            false => block_words::<S>(groups, tiles.max(2)),
+        let once = tiles == 1 && one_pass::<S>(self.rows);
+        let block_groups = if once {
+            groups
+        } else if widened {
+            NEAR_WORDS / 2
+        } else {
+            block_words::<S>(groups, tiles.max(2))
         };
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {

@@ -211,6 +211,12 @@ impl Ahead {
     }
 }
 
+/// Whether a tile of so many rows takes all outputs of a panel at once; narrow vectors have registers for the sums of one.
+#[inline(always)]
+pub(crate) fn one_pass<S: Simd>(rows: usize) -> bool {
+    S::WIDE || rows == 1
+}
+
 /// Words along `K`, for each output of a panel, that all of `tiles` go through before the words after
 /// them, when a panel has `words`: [`most_words`], or fewer so that blocks are as long as each other.
 pub(crate) fn block_words<S: Simd>(words: usize, tiles: usize) -> usize {
@@ -281,7 +287,7 @@ impl<P: Product> Block<P> {
     unsafe fn rows<S: Simd, const R: usize>(&self) {
         // SAFETY: as the caller's.
         unsafe {
-            if S::WIDE || R == 1 {
+            if one_pass::<S>(R) {
                 S::enter(Tile::<P, R, VECTORS>(self, 0));
             } else if R == 2 {
                 self.passes::<S, R, 2>();

@@ -9,7 +9,7 @@ use super::tile::{Expand, MOST_TILE_ROWS, Stretch};
 use crate::kernels::epilogue::{End, PanelSums, ResultRows};
 use crate::kernels::matmul::{
     Ahead, FAR_WORDS, OCTET_PAIRS, STEP_GROUPS, TILE_ROWS, TURN, WIDTH, even_blocks, most_words,
-    tile_rows,
+    one_pass, tile_rows,
 };
 use crate::kernels::simd::{Simd, Vectorised};
 use std::marker::PhantomData;
@@ -171,7 +171,7 @@ pub(super) const fn in_bytes<P: Inner>() -> bool {
 struct Way {
     /// Tiles of rows.
     tiles: usize,
-    /// Whether they go through the weights as they are, once.
+    /// Whether the weights are read once, as they are, from the first word of a panel to its last.
     once: bool,
     /// Words that requests are counted by.
     step: usize,
@@ -207,7 +207,7 @@ impl Way {
         // Words that each tile takes apart for itself come as fast from the second-level cache.
         let apart = const { P::PARTS > 1 && P::EXPANSION == 0 };
         let most_words = if apart { FAR_WORDS } else { most_words::<S>(tiles.max(2)) };
-        let once = tiles == 1 && !expands && (S::WIDE || rows == 1);
+        let once = tiles == 1 && !expands && one_pass::<S>(rows);
         Self { tiles, once, step: 1, expands, most_words }
     }
 

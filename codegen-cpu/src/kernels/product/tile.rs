@@ -6,7 +6,7 @@ use super::inner::Inner;
 use super::inputs::Inputs;
 #[cfg(target_arch = "x86_64")]
 use super::matrix::Matrix;
-use crate::kernels::matmul::{Ahead, WIDTH};
+use crate::kernels::matmul::{Ahead, WIDTH, one_pass};
 use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
 
 /// Vectors of a panel.
@@ -84,7 +84,7 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
     unsafe fn rows<S: Simd, const R: usize>(&self, rows: &[u32]) {
         // SAFETY: as the caller's.
         unsafe {
-            if S::WIDE || R == 1 {
+            if one_pass::<S>(R) {
                 S::enter(Tile::<P, F, _, R, VECTORS>(self, rows, 0, Nothing));
             } else if R == 2 {
                 self.passes::<S, R, 2>(rows);

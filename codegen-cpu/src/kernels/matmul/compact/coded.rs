@@ -1,6 +1,6 @@
 //! The innermost loop of few rows: a panel is unpacked in registers.
 
-use super::super::WIDTH;
+use super::super::{WIDTH, one_pass};
 use super::octets::{octet_pairs, unpack};
 use super::weight::{Panel, first_pair, patch};
 use super::{NARROW_ROWS, OCTET_PAIRS, OCTET_WORDS, VECTOR_WORDS, VECTORS};
@@ -25,7 +25,7 @@ pub(crate) struct Coded<'a, P: Inner> {
 }
 
 impl<P: Inner> Coded<'_, P> {
-    /// Whether so many rows are worth unpacking a panel in registers for.
+    /// Whether so many rows of an expert are worth unpacking a panel in registers for.
     #[inline(always)]
     pub(crate) fn fits<S: Simd>(rows: usize) -> bool {
         rows <= if S::WIDE { S::MAX_ROWS } else { NARROW_ROWS }
@@ -45,7 +45,7 @@ impl<P: Inner> Coded<'_, P> {
     unsafe fn rows<S: Simd, const R: usize>(&self) {
         // SAFETY: as the caller's.
         unsafe {
-            if S::WIDE || R == 1 {
+            if one_pass::<S>(R) {
                 return S::enter(CodedTile::<P, R, VECTORS>(self, 0));
             }
             for v in 0..VECTORS {
