@@ -1,7 +1,7 @@
 //! The innermost loops of attention with keys and values of 8 bits: what [`super::tile`] does with floats.
 
 use super::ahead::Taken;
-use super::numbers::{Codes, Sum, words};
+use super::numbers::{Codes, Sum};
 use super::tile::{CHUNK_TOKENS, Scores, Values};
 use super::turns::run;
 use crate::kernels::element::Element;
@@ -112,7 +112,7 @@ pub(super) unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
 /// As for [`super::tile::KvElement::scores`].
 #[inline(always)]
 unsafe fn add_group<S: Simd, const Q: usize, const B: usize>(
-    keys: [*const u32; B],
+    mut keys: [*const u32; B],
     q: [*const u8; Q],
     stride: usize,
     g: usize,
@@ -121,14 +121,16 @@ unsafe fn add_group<S: Simd, const Q: usize, const B: usize>(
     // SAFETY: as the caller's.
     unsafe {
         // No closure: with AVX2 the compiler calls it, and each instruction in it, as a function.
-        let mut codes = [Codes::<S>::new(S::splat_bits(0)); B];
-        for (codes, k) in codes.iter_mut().zip(keys) {
-            *codes = Codes::new(S::load_bits(k.add(g * LANES)));
-        }
-        for (row, q) in sums.iter_mut().zip(q) {
-            let planes = words(q, stride, g);
-            for (sum, codes) in row.iter_mut().zip(codes) {
-                codes.add_products(sum, planes);
+        for part in 0..Codes::<S>::PARTS {
+            let mut codes = [Codes::<S>::new(S::splat_bits(0), part); B];
+            for (codes, k) in codes.iter_mut().zip(&mut keys) {
+                *codes = Codes::new(S::load_bits(k.add(g * LANES)), part);
+                *k = S::again(*k);
+            }
+            for (row, q) in sums.iter_mut().zip(q) {
+                for (sum, codes) in row.iter_mut().zip(codes) {
+                    codes.add_products(sum, q.cast::<u32>().wrapping_add(g).cast(), stride);
+                }
             }
         }
     }
@@ -145,24 +147,32 @@ pub(super) unsafe fn columns<S: Simd, const Q: usize, const TURNS: bool>(values:
     unsafe {
         // As many vectors as there are registers for.
         while S::WIDE && Q < 4 && i + 4 * LANES <= values.d {
-            run::<S, TURNS, _>(ValueTile::<Q, 4, TURNS>(values, i));
+            run::<S, TURNS, _>(ValueTile::<Q, 4, TURNS, true>(values, i));
             i += 4 * LANES;
         }
         while S::WIDE && i + 2 * LANES <= values.d {
-            run::<S, TURNS, _>(ValueTile::<Q, 2, TURNS>(values, i));
+            run::<S, TURNS, _>(ValueTile::<Q, 2, TURNS, true>(values, i));
             i += 2 * LANES;
         }
-        while i < values.d {
-            run::<S, TURNS, _>(ValueTile::<Q, 1, TURNS>(values, i));
+        while i + LANES <= values.d {
+            run::<S, TURNS, _>(ValueTile::<Q, 1, TURNS, true>(values, i));
             i += LANES;
+        }
+        if i < values.d {
+            run::<S, TURNS, _>(ValueTile::<Q, 1, TURNS, false>(values, i));
         }
     }
 }
 
-/// `Q` queries by `V` vectors from an element of the values on.
-struct ValueTile<'a, const Q: usize, const V: usize, const TURNS: bool>(&'a Values<'a, i8>, usize);
+/// `Q` queries by `V` vectors from an element of the values on, or by what is left of one, which is not `WHOLE`.
+struct ValueTile<'a, const Q: usize, const V: usize, const TURNS: bool, const WHOLE: bool>(
+    &'a Values<'a, i8>,
+    usize,
+);
 
-impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile<'_, Q, V, TURNS> {
+impl<const Q: usize, const V: usize, const TURNS: bool, const WHOLE: bool> Vectorised
+    for ValueTile<'_, Q, V, TURNS, WHOLE>
+{
     type Output = ();
 
     #[inline(always)]
@@ -219,7 +229,9 @@ impl<const Q: usize, const V: usize, const TURNS: bool> Vectorised for ValueTile
     }
 }
 
-impl<const Q: usize, const V: usize, const TURNS: bool> ValueTile<'_, Q, V, TURNS> {
+impl<const Q: usize, const V: usize, const TURNS: bool, const WHOLE: bool>
+    ValueTile<'_, Q, V, TURNS, WHOLE>
+{
     /// Adds the products of a block, and asks for [`TURN_LINES`] lines from `ahead` on with each group. With a branch
     /// between them, as where each group's lines are found by themselves, the compiler loads all groups before it
     /// multiplies, for which there are too few registers.
@@ -251,22 +263,25 @@ impl<const Q: usize, const V: usize, const TURNS: bool> ValueTile<'_, Q, V, TURN
     #[inline(always)]
     unsafe fn add_group<S: Simd>(&self, block: usize, group: usize, acc: &mut [[Sum<S>; V]; Q]) {
         let &ValueTile(&Values { blocks, d, rounded, .. }, first) = self;
-        let left = if V == 1 { d - first } else { LANES };
+        let left = if WHOLE { LANES } else { d - first };
         // SAFETY: as the caller's; only the last vector may be short.
         unsafe {
-            let at =
-                blocks.get_unchecked(block).add((first + group * d) * CODE_GROUP).cast::<f32>();
-            let mut codes = [Codes::<S>::new(S::splat_bits(0)); V];
-            for (v, codes) in codes.iter_mut().enumerate() {
-                let words = f32::load_part::<S>(at.add(v * LANES), left);
-                *codes = Codes::new(S::to_bits(words));
-            }
-            for (q, row) in acc.iter_mut().enumerate() {
-                let numbers = rounded.add(q * CHUNK_TOKENS).cast();
-                let planes = words(numbers, CHUNK_TOKENS, block * BLOCK_GROUPS + group);
-                for (sum, codes) in row.iter_mut().zip(codes) {
-                    codes.add_products(sum, planes);
+            let mut at =
+                blocks.get_unchecked(block).add((first + group * d) * CODE_GROUP).cast::<u32>();
+            let numbers = rounded.cast::<u8>().add(block * BLOCK_TOKENS + group * CODE_GROUP);
+            for part in 0..Codes::<S>::PARTS {
+                let mut codes = [Codes::<S>::new(S::splat_bits(0), part); V];
+                for (v, codes) in codes.iter_mut().enumerate() {
+                    let words = f32::load_part::<S>(at.add(v * LANES).cast(), left);
+                    *codes = Codes::new(S::to_bits(words), part);
                 }
+                for (q, row) in acc.iter_mut().enumerate() {
+                    let numbers = numbers.add(q * 2 * CHUNK_TOKENS);
+                    for (sum, codes) in row.iter_mut().zip(codes) {
+                        codes.add_products(sum, numbers, CHUNK_TOKENS);
+                    }
+                }
+                at = S::again(at);
             }
         }
     }

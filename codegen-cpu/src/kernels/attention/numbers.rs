@@ -195,38 +195,45 @@ unsafe fn store<S: Simd>(v: S::V, to: *mut u8, plane: usize) -> S::I {
     }
 }
 
-/// Four codes in each lane, as the planes of numbers meet them.
+/// Four codes in each lane, or a part of them, as the planes of numbers meet them.
 #[derive(Clone, Copy)]
-pub(super) struct Codes<S: Simd>([S::I; 2]);
+pub(super) struct Codes<S: Simd>(S::I, usize);
 
 impl<S: Simd> Codes<S> {
-    /// Of the codes in the bytes of each lane.
+    /// Parts of the codes that planes meet one after another: each plane of pairs its own, those of bytes all codes.
+    pub(super) const PARTS: usize = if S::BYTE_DOT { 1 } else { 2 };
+
+    /// Part `part` of the codes in the bytes of each lane.
     ///
     /// # Safety
     /// As [`Simd`].
     #[inline(always)]
-    pub(super) unsafe fn new(words: S::I) -> Self {
-        if S::BYTE_DOT {
-            return Self([words; 2]);
-        }
+    pub(super) unsafe fn new(words: S::I, part: usize) -> Self {
         // SAFETY: as the caller's.
-        unsafe { Self([S::and_bits(words, S::splat_bits(0x00ff_00ff)), S::odd_bytes(words)]) }
+        let codes = unsafe {
+            match part {
+                _ if S::BYTE_DOT => words,
+                0 => S::and_bits(words, S::splat_bits(0x00ff_00ff)),
+                _ => S::odd_bytes(words),
+            }
+        };
+        Self(codes, part)
     }
 
-    /// Adds the products with four numbers, of which `planes` has a word each.
+    /// Adds the products with four numbers, whose planes lie at `at`, `plane` bytes apart.
     ///
     /// # Safety
-    /// As [`Simd`].
+    /// As [`Simd`]; both are valid.
     #[inline(always)]
-    pub(super) unsafe fn add_products(self, sum: &mut Sum<S>, planes: [u32; 2]) {
-        let Self([a, b]) = self;
+    pub(super) unsafe fn add_products(self, sum: &mut Sum<S>, at: *const u8, plane: usize) {
+        let (Self(codes, part), Sum([a, b])) = (self, *sum);
         // SAFETY: as the caller's.
         unsafe {
-            let (x, y) = (S::splat_bits(planes[0]), S::splat_bits(planes[1]));
+            let word = |plane| S::splat_bits(at.add(plane).cast::<u32>().read_unaligned());
             sum.0 = if S::BYTE_DOT {
-                [S::byte_dot(sum.0[0], a, x), S::byte_dot(sum.0[1], b, y)]
+                [S::byte_dot(a, codes, word(0)), S::byte_dot(b, codes, word(plane))]
             } else {
-                [S::half_dot(S::half_dot(sum.0[0], a, x), b, y), sum.0[1]]
+                [S::half_dot(a, codes, word(part * plane)), b]
             };
         }
     }
@@ -306,14 +313,4 @@ impl<S: Simd> Sum<S> {
         // SAFETY: as the caller's.
         unsafe { S::to_float(S::add_bits(self.joined(), S::splat_bits(factors.offset as u32))) }
     }
-}
-
-/// Words of both planes of numbers at `at`, `plane` bytes apart, of the group `group`.
-///
-/// # Safety
-/// Both are valid.
-#[inline(always)]
-pub(super) unsafe fn words(at: *const u8, plane: usize, group: usize) -> [u32; 2] {
-    // SAFETY: as the caller's.
-    [0, plane].map(|p| unsafe { at.add(p).cast::<u32>().add(group).read_unaligned() })
 }
