@@ -1,7 +1,7 @@
 //! The innermost loop of few rows: a panel is unpacked in registers.
 
 use super::super::{WIDTH, one_pass};
-use super::octets::{octet_pairs, unpack};
+use super::octets::{octet_pairs, unpack_vector};
 use super::weight::{Panel, first_pair, patch};
 use super::{NARROW_ROWS, OCTET_PAIRS, OCTET_WORDS, VECTOR_WORDS, VECTORS};
 use crate::device::asks_near;
@@ -48,6 +48,11 @@ impl<P: Inner> Coded<'_, P> {
             if one_pass::<S>(R) {
                 return S::enter(CodedTile::<P, R, VECTORS>(self, 0));
             }
+            // As many vectors as there are registers for: one has too few sums to hide the latency of multiply-adds.
+            if R == 2 {
+                S::enter(CodedTile::<P, R, 2>(self, 0));
+                return S::enter(CodedTile::<P, R, 2>(self, 2));
+            }
             for v in 0..VECTORS {
                 S::enter(CodedTile::<P, R, 1>(self, v));
             }
@@ -75,11 +80,14 @@ impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R
             let near = asks_near();
             for pair in (0..pairs).step_by(OCTET_PAIRS) {
                 let left = pairs - pair;
-                let ahead = Ahead { octet: self.ahead(octets, left), near };
+                let ahead = Ahead { words: self.ahead(octets, left), near };
                 let octet = if left >= OCTET_PAIRS && pair != next_at {
                     Octet::Coded(octets, lowest)
                 } else {
-                    unpack::<S>(octets, block.as_mut_ptr(), lowest);
+                    for v in vector..vector + V {
+                        let to = block.as_mut_ptr().add(v * LANES);
+                        unpack_vector::<S>(octets.add(v * VECTOR_WORDS), to, lowest);
+                    }
                     if pair == next_at {
                         next = patch(escapes, next, (pair, OCTET_PAIRS), block.as_mut_ptr());
                         next_at = first_pair(escapes, next);
@@ -102,35 +110,37 @@ impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R
 }
 
 impl<P: Inner, const R: usize, const V: usize> CodedTile<'_, P, R, V> {
-    /// The octet that is [`AHEAD`] after the one at `octets`, where `left` pairs of the panel begin, or what is read then.
+    /// The words of the tile's first vector in the octet that is [`AHEAD`] after the one at `octets`, where `left` pairs of
+    /// the panel begin, or what is read then: the vectors of the next tile, and after the last what is after the panel.
     #[inline(always)]
     fn ahead(&self, octets: *const u32, left: usize) -> *const u32 {
-        let after = self.0.after;
+        let &Self(&Coded { panel, after, .. }, vector) = self;
         let left = left.div_ceil(OCTET_PAIRS);
-        if left > AHEAD || after.is_null() {
-            octets.wrapping_add(AHEAD * OCTET_WORDS)
-        } else {
-            after.wrapping_add((AHEAD - left) * OCTET_WORDS)
-        }
+        let (first, octet, vector) = match vector + V {
+            _ if left > AHEAD => (octets, AHEAD, vector),
+            next if next < VECTORS => (panel.octets, AHEAD - left, next),
+            _ => (if after.is_null() { octets } else { after }, AHEAD - left, 0),
+        };
+        first.wrapping_add(octet * OCTET_WORDS + vector * VECTOR_WORDS)
     }
 }
 
-/// An octet to ask for.
+/// Words to ask for.
 #[derive(Clone, Copy)]
 struct Ahead {
-    octet: *const u32,
+    words: *const u32,
     /// Whether into the nearest cache.
     near: bool,
 }
 
 impl Ahead {
-    /// Asks for the words of a vector.
+    /// Asks for the words of vector `v` of those of a tile.
     ///
     /// # Safety
     /// As [`Simd`].
     #[inline(always)]
-    unsafe fn ask<S: Simd>(self, vector: usize) {
-        let words = self.octet.wrapping_add(vector * VECTOR_WORDS);
+    unsafe fn ask<S: Simd>(self, v: usize) {
+        let words = self.words.wrapping_add(v * VECTOR_WORDS);
         for line in (0..VECTOR_WORDS).step_by(LANES) {
             // SAFETY: the caller's promise; a prefetch may name any address.
             unsafe { S::prefetch_to(words.wrapping_add(line).cast(), self.near) };
@@ -166,22 +176,18 @@ impl Octet {
             match self {
                 // No loops, which compilers may leave such, with sums in memory.
                 Octet::Coded(words, lowest) => {
-                    let coded = (words, lowest);
-                    let pairs = coded_pairs::<S>(coded, vector, ahead);
-                    steps::<S, P, R>(pairs, x, &mut sums[0]);
+                    let words = words.add(vector * VECTOR_WORDS);
+                    meet::<S, P, R>((words, lowest), 0, ahead, x, &mut sums[0]);
                     if V > 1 {
-                        let pairs = coded_pairs::<S>(coded, vector + 1, ahead);
-                        steps::<S, P, R>(pairs, x, &mut sums[1]);
+                        meet::<S, P, R>((words, lowest), 1, ahead, x, &mut sums[1]);
                     }
                     if V > 2 {
-                        let pairs = coded_pairs::<S>(coded, vector + 2, ahead);
-                        steps::<S, P, R>(pairs, x, &mut sums[2]);
-                        let pairs = coded_pairs::<S>(coded, vector + 3, ahead);
-                        steps::<S, P, R>(pairs, x, &mut sums[3]);
+                        meet::<S, P, R>((words, lowest), 2, ahead, x, &mut sums[2]);
+                        meet::<S, P, R>((words, lowest), 3, ahead, x, &mut sums[3]);
                     }
                 }
                 Octet::Pairs(pairs, count) => {
-                    (0..V).for_each(|v| ahead.ask::<S>(vector + v));
+                    (0..V).for_each(|v| ahead.ask::<S>(v));
                     for i in 0..count {
                         let x = x.map(|x| x.wrapping_add(2 * i));
                         for (v, sums) in sums.iter_mut().enumerate() {
@@ -195,36 +201,25 @@ impl Octet {
     }
 }
 
-/// The pairs of a vector of an [`Octet::Coded`], while that of the octet `ahead` is asked for.
+/// Adds the products of vector `v` of those whose words of an [`Octet::Coded`] begin at `words`, and asks for its words
+/// `ahead`.
 ///
 /// # Safety
 /// As [`Coded::multiply`].
 #[inline(always)]
-unsafe fn coded_pairs<S: Simd>(
+unsafe fn meet<S: Simd, P: Inner, const R: usize>(
     (words, lowest): (*const u32, u32),
-    vector: usize,
+    v: usize,
     ahead: Ahead,
-) -> [S::I; OCTET_PAIRS] {
-    // SAFETY: as the caller's.
-    unsafe {
-        ahead.ask::<S>(vector);
-        octet_pairs::<S>(words.add(vector * VECTOR_WORDS), lowest)
-    }
-}
-
-/// Adds the products of words after one another.
-///
-/// # Safety
-/// As [`Inner::step`].
-#[inline(always)]
-unsafe fn steps<S: Simd, P: Inner, const R: usize>(
-    words: [S::I; OCTET_PAIRS],
     x: [*const P::X; R],
     sums: &mut [[P::Sum<S>; 1]; R],
 ) {
-    for (i, word) in words.into_iter().enumerate() {
-        let x = x.map(|x| x.wrapping_add(2 * i));
-        // SAFETY: as the caller's.
-        unsafe { P::step::<S, R, 1>([word], x, sums) }
+    // SAFETY: as the caller's.
+    unsafe {
+        ahead.ask::<S>(v);
+        let pairs = octet_pairs::<S>(words.add(v * VECTOR_WORDS), lowest);
+        for (i, pair) in pairs.into_iter().enumerate() {
+            P::step::<S, R, 1>([pair], x.map(|x| x.wrapping_add(2 * i)), sums);
+        }
     }
 }
