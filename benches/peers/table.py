@@ -48,13 +48,15 @@ def between(before, after):
     return {name: (before[name] + after[name]) / 2 for name in before}
 
 
+# What multiplies numbers of a format, as the probes are named.
+PROBES = {"bf16": ("f32", "bf16"), "int8": ("int16", "int8"), "int4": ("int16", "int8", "int4")}
+
+
 def peak(limits, format):
-    """Billions of operations a second that the machine does on numbers of this format. Where the
-    products of 8-bit integers were not probed, those of floats stand for them."""
-    rates = {name: value for name, value in limits.items() if name != "read"}
-    integers = {name: value for name, value in rates.items() if "int8" in name}
-    floats = {name: value for name, value in rates.items() if name not in integers}
-    return max((integers if format != "bf16" and integers else floats).values())
+    """Billions of operations a second that the machine does on numbers of this format. Where no products
+    of integers were probed, those of floats stand for them."""
+    known = {of: [value for name, value in limits.items() if name.startswith(PROBES[of])] for of in PROBES}
+    return max(known[format] or known["bf16"])
 
 
 def limit(record, least):

@@ -63,6 +63,8 @@ class Limits(unittest.TestCase):
         self.assertEqual(table.peak(limits, "int8"), 40.0)
         del limits["int8 dot product"]
         self.assertEqual(table.peak(limits, "int4"), 5.0)
+        limits |= {"int16 multiply-add": 8.0, "int4 multiply-add": 16.0}
+        self.assertEqual([table.peak(limits, format) for format in ("bf16", "int8", "int4")], [5.0, 8.0, 16.0])
 
 
 class Tables(unittest.TestCase):

@@ -16,7 +16,7 @@ use anyhow::{Context, bail, ensure};
 use artifact::{Artifact, Manifest, Phase, Plan};
 use codegen_cpu::{
     CpuDevice,
-    probe::{ReadProbe, peak_flops},
+    probe::{Peak, ReadProbe, peak_flops},
 };
 use feed::{Feed, fill_states};
 use hal::{Device, MemoryRequest};
@@ -60,10 +60,11 @@ pub(crate) fn profile(
     let feeds: Vec<_> = chosen.iter().map(|p| Feed::new(p, manifest, context)).collect();
     fill_states(&mut device, manifest, &feeds);
     let threads = device.threads();
+    let peaks = Peak::ALL.map(|peak| (peak_flops(peak, threads), peak));
     let rates = Operands::ALL.map(|operands| {
-        let rate = |&peak| Some((peak_flops(peak, threads)?, peak));
-        let rates = operands.peaks().iter().filter_map(rate);
-        let best = rates.max_by(|a, b| a.0.total_cmp(&b.0));
+        let of = peaks.iter().filter(|(_, peak)| operands.multiplied_by(*peak));
+        let known = of.filter_map(|&(gops, peak)| Some((gops?, peak)));
+        let best = known.max_by(|a, b| a.0.total_cmp(&b.0));
         best.map(|(gops, peak)| Rate { operands: operands.name(), gops, instruction: peak.name() })
     });
     let memory = ReadProbe::new();

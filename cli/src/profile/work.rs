@@ -10,27 +10,36 @@ use std::ops::AddAssign;
 pub(super) enum Operands {
     F32,
     Bf16,
+    Int16,
     Int8,
+    /// With inputs of 8 bits.
+    Int4,
 }
 
 impl Operands {
-    pub(super) const ALL: [Operands; 3] = [Operands::F32, Operands::Bf16, Operands::Int8];
+    pub(super) const ALL: [Operands; 5] =
+        [Operands::F32, Operands::Bf16, Operands::Int16, Operands::Int8, Operands::Int4];
 
     /// Name in reports.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Operands::F32 => "f32",
             Operands::Bf16 => "bf16",
+            Operands::Int16 => "int16",
             Operands::Int8 => "int8",
+            Operands::Int4 => "int4",
         }
     }
 
-    /// Instructions that multiply them; the fastest that a machine has is its limit.
-    pub(super) fn peaks(self) -> &'static [Peak] {
-        match self {
-            Operands::F32 => &[Peak::F32MultiplyAdd],
-            Operands::Bf16 => &Peak::FLOATS,
-            Operands::Int8 => &[Peak::F32MultiplyAdd, Peak::Int8DotProduct, Peak::AmxInt8],
+    /// Whether an instruction multiplies them; the fastest that a machine has is its limit.
+    pub(super) fn multiplied_by(self, peak: Peak) -> bool {
+        match peak {
+            Peak::F32MultiplyAdd => true,
+            // Of bytes that meet both bytes of 16 bits there are twice as many products, which are twice as fast.
+            Peak::Bf16DotProduct | Peak::AmxBf16 => matches!(self, Self::Bf16 | Self::Int16),
+            Peak::Int16MultiplyAdd => matches!(self, Self::Int16 | Self::Int8 | Self::Int4),
+            Peak::Int8DotProduct | Peak::AmxInt8 => matches!(self, Self::Int8 | Self::Int4),
+            Peak::Int4MultiplyAdd => self == Self::Int4,
         }
     }
 }
@@ -139,14 +148,14 @@ impl<'a> Call<'a> {
         let name = self.name().strip_prefix("grouped_").unwrap_or(self.name());
         let has = |word: &str| name.split('_').any(|w| w == word);
         if name.starts_with("static_matmul_") || name.starts_with("quant_matmul_") && !has("fp8") {
-            return Operands::Int8;
+            return if has("i4") { Operands::Int4 } else { Operands::Int8 };
         }
         if has("compact") {
             return Operands::Bf16;
         }
         if has("attention") && has("i8") {
-            // Codes meet numbers of two bytes, which takes as many instructions as bf16.
-            return Operands::Bf16;
+            // Codes meet numbers of two bytes.
+            return Operands::Int16;
         }
         // The first type is that of the weights or the memory; codes meet inputs of the second.
         let first = name.split('_').find(|w| ["f32", "bf16"].contains(w));
@@ -265,21 +274,36 @@ mod tests {
             ("grouped_matmul_compact_f32", Operands::Bf16),
             ("linear_matmul_f32_f32", Operands::F32),
             ("quant_matmul_i8_bf16", Operands::Int8),
-            ("linear_grouped_quant_matmul_i4_f32", Operands::Int8),
+            ("linear_grouped_quant_matmul_i4_f32", Operands::Int4),
             ("static_matmul_i8_f32", Operands::Int8),
             ("linear_static_matmul_i8_f32_bf16", Operands::Int8),
-            ("linear_quant_matmul_i4_f32_f32", Operands::Int8),
+            ("linear_quant_matmul_i4_f32_f32", Operands::Int4),
             ("quant_matmul_fp8_f32", Operands::Bf16),
             ("quant_matmul_fp8_f32_f32", Operands::Bf16),
             ("dequant_matmul_fp8_f32_bf16", Operands::F32),
             ("grouped_dequant_matmul_mxfp4_bf16_f32", Operands::Bf16),
             ("head_matmul_bf16_f32", Operands::Bf16),
             ("attention_bf16_f32", Operands::Bf16),
-            ("sink_attention_i8_f32", Operands::Bf16),
+            ("sink_attention_i8_f32", Operands::Int16),
             ("sparse_latent_attention_f32_bf16", Operands::F32),
         ] {
             let step = step(&[]);
             assert_eq!(Call { kernel, step: &step }.operands(), operands, "{kernel}");
+        }
+    }
+
+    #[test]
+    fn every_instruction_is_of_some_operands_and_never_slower_than_theirs() {
+        for peak in Peak::ALL {
+            assert!(
+                Operands::ALL.into_iter().any(|operands| operands.multiplied_by(peak)),
+                "{peak:?}"
+            );
+            // Fewer bits are multiplied by what multiplies more of them.
+            let [.., int16, int8, int4] =
+                Operands::ALL.map(|operands| operands.multiplied_by(peak));
+            let floats = matches!(peak, Peak::Bf16DotProduct | Peak::AmxBf16);
+            assert!(floats || int16 <= int8 && int8 <= int4, "{peak:?}");
         }
     }
 

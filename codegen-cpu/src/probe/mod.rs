@@ -15,6 +15,11 @@ pub enum Peak {
     F32MultiplyAdd,
     /// `vdpbf16ps`.
     Bf16DotProduct,
+    /// `vpmaddwd` and an addition: what integers of 16 bits, or of 8, are multiplied by where there is no dot product of
+    /// bytes.
+    Int16MultiplyAdd,
+    /// `vpmaddubsw` and an addition: as many integers of 4 bits by 8, whose sums 16 bits hold.
+    Int4MultiplyAdd,
     /// `vpdpbusd`.
     Int8DotProduct,
     /// `tdpbf16ps`, where the system lets the process use AMX.
@@ -25,9 +30,11 @@ pub enum Peak {
 
 impl Peak {
     /// All of them.
-    pub const ALL: [Peak; 5] = [
+    pub const ALL: [Peak; 7] = [
         Peak::F32MultiplyAdd,
         Peak::Bf16DotProduct,
+        Peak::Int16MultiplyAdd,
+        Peak::Int4MultiplyAdd,
         Peak::Int8DotProduct,
         Peak::AmxBf16,
         Peak::AmxInt8,
@@ -41,6 +48,8 @@ impl Peak {
         match self {
             Peak::F32MultiplyAdd => "f32 multiply-add",
             Peak::Bf16DotProduct => "bf16 dot product",
+            Peak::Int16MultiplyAdd => "int16 multiply-add",
+            Peak::Int4MultiplyAdd => "int4 multiply-add",
             Peak::Int8DotProduct => "int8 dot product",
             Peak::AmxBf16 => "bf16 AMX tiles",
             Peak::AmxInt8 => "int8 AMX tiles",

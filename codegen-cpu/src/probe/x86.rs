@@ -48,6 +48,14 @@ pub(super) fn kernel(peak: Peak) -> Option<(Probe, f64)> {
             // SAFETY: detected in the guard.
             Some((|rounds| unsafe { dot_avx512(rounds) }, (CHAINS * 16 * 4) as f64))
         }
+        Peak::Int16MultiplyAdd if is_x86_feature_detected!("avx2") => {
+            // SAFETY: detected in the guard.
+            Some((|rounds| unsafe { halves_avx2(rounds) }, (NARROW_CHAINS * 8 * 4) as f64))
+        }
+        Peak::Int4MultiplyAdd if is_x86_feature_detected!("avx2") => {
+            // SAFETY: detected in the guard.
+            Some((|rounds| unsafe { bytes_avx2(rounds) }, (NARROW_CHAINS * 8 * 8) as f64))
+        }
         Peak::Int8DotProduct if avx512 && is_x86_feature_detected!("avx512vnni") => {
             // SAFETY: detected in the guard.
             Some((|rounds| unsafe { byte_dot_avx512(rounds) }, (CHAINS * 16 * 8) as f64))
@@ -172,6 +180,30 @@ fn fma_avx2(rounds: usize) {
     for _ in 0..rounds {
         for sum in &mut sums {
             *sum = _mm256_fmadd_ps(*sum, x, x);
+        }
+    }
+    black_box(sums);
+}
+
+#[target_feature(enable = "avx2")]
+fn halves_avx2(rounds: usize) {
+    let x = _mm256_set1_epi32(black_box(0x0001_0001));
+    let mut sums = [x; NARROW_CHAINS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(*sum, x));
+        }
+    }
+    black_box(sums);
+}
+
+#[target_feature(enable = "avx2")]
+fn bytes_avx2(rounds: usize) {
+    let x = _mm256_set1_epi32(black_box(0x0101_0101));
+    let mut sums = [x; NARROW_CHAINS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(*sum, x));
         }
     }
     black_box(sums);
