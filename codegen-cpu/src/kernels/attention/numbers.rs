@@ -184,12 +184,7 @@ unsafe fn store<S: Simd>(v: S::V, to: *mut u8, plane: usize) -> S::I {
                 S::add_bits(low, S::splat_bits(64u32.wrapping_neg())),
             );
         } else {
-            let mut lanes = [0u32; LANES];
-            S::store_bits(lanes.as_mut_ptr(), numbers);
-            let pair = |g: usize, i: usize| lanes[4 * g + i] & 0xffff | lanes[4 * g + i + 2] << 16;
-            let pairs = |i: usize| -> [u32; LANES / 4] { std::array::from_fn(|g| pair(g, i)) };
-            to.cast::<[u32; LANES / 4]>().write_unaligned(pairs(0));
-            to.add(plane).cast::<[u32; LANES / 4]>().write_unaligned(pairs(1));
+            S::store_crossed(to.cast(), to.add(plane).cast(), numbers);
         }
         numbers
     }

@@ -249,6 +249,17 @@ impl Simd for Avx2 {
         fn odd_bytes(v: Bits) -> Bits {
             Bits(_mm256_srli_epi16::<8>(v.0), _mm256_srli_epi16::<8>(v.1))
         }
+        fn store_crossed(even: *mut u32, odd: *mut u32, v: Bits) {
+            // The bytes of both words of each four lanes.
+            let words = _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+            let words = _mm256_broadcastsi128_si256(words);
+            let (a, b) = (_mm256_shuffle_epi8(v.0, words), _mm256_shuffle_epi8(v.1, words));
+            // Fours 0 and 2, then 1 and 3: an even word of each, and an odd one of each.
+            let both = _mm256_unpacklo_epi32(a, b);
+            let (a, b) = (_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
+            _mm_storeu_si128(even.cast(), _mm_unpacklo_epi32(a, b));
+            _mm_storeu_si128(odd.cast(), _mm_unpackhi_epi32(a, b));
+        }
         fn half_dot(acc: Bits, w: Bits, x: Bits) -> Bits {
             Bits(
                 in_order(_mm256_add_epi32(acc.0, _mm256_madd_epi16(w.0, x.0))),

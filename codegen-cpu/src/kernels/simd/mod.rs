@@ -206,6 +206,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             p.cast::<[u8; LANES]>().write_unaligned(words.map(|w| w as u8));
         }
     }
+    /// The lower halves of the lanes: of each four, those of 0 and 2 as a word at `even`, those of 1 and 3 as one at `odd`.
+    #[inline(always)]
+    unsafe fn store_crossed(even: *mut u32, odd: *mut u32, v: Self::I) {
+        let mut lanes = [0u32; LANES];
+        // SAFETY: the array has 16 elements; the rest is the caller's promise.
+        unsafe {
+            Self::store_bits(lanes.as_mut_ptr(), v);
+            for (i, four) in lanes.chunks(4).enumerate() {
+                even.add(i).write_unaligned(four[0] & 0xffff | four[2] << 16);
+                odd.add(i).write_unaligned(four[1] & 0xffff | four[3] << 16);
+            }
+        }
+    }
     unsafe fn splat_bits(x: u32) -> Self::I;
     unsafe fn and_bits(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn or_bits(a: Self::I, b: Self::I) -> Self::I;

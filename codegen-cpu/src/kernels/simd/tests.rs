@@ -107,6 +107,14 @@ impl Vectorised for Agrees {
                         assert_eq!(x.to_bits(), want, "{mask:#x}, place {i}");
                     }
                 }
+                let (mut crossed, mut want) = ([99; LANES / 2 + 2], [99; LANES / 2 + 2]);
+                let [even, odd] = [1, LANES / 4 + 1].map(|i| crossed.as_mut_ptr().add(i));
+                S::store_crossed(even, odd, w);
+                for (i, four) in pw.chunks(4).enumerate() {
+                    want[1 + i] = four[0] & 0xffff | four[2] << 16;
+                    want[1 + LANES / 4 + i] = four[1] & 0xffff | four[3] << 16;
+                }
+                assert_eq!(crossed, want);
                 let bytes: [i8; LANES] = std::array::from_fn(|i| pw[i] as i8);
                 let mut apart = [99; 4 * LANES + 1];
                 S::store_bytes_apart(apart[1..].as_mut_ptr(), &bytes);
