@@ -18,7 +18,7 @@ pub enum Peak {
     /// `vpmaddwd` and an addition: what integers of 16 bits, or of 8, are multiplied by where there is no dot product of
     /// bytes.
     Int16MultiplyAdd,
-    /// `vpmaddubsw` and an addition: as many integers of 4 bits by 8, whose sums 16 bits hold.
+    /// `vpmaddubsw` and an addition: integers of 4 bits by 8, twice as many at once, whose sums fit 16 bits.
     Int4MultiplyAdd,
     /// `vpdpbusd`.
     Int8DotProduct,

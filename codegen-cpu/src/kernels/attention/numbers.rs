@@ -190,7 +190,7 @@ unsafe fn store<S: Simd>(v: S::V, to: *mut u8, plane: usize) -> S::I {
     }
 }
 
-/// Four codes in each lane, or a part of them, as the planes of numbers meet them.
+/// Four codes in each lane, or a part of them and which one, as the planes of numbers meet them.
 #[derive(Clone, Copy)]
 pub(super) struct Codes<S: Simd>(S::I, usize);
 
