@@ -50,11 +50,14 @@ pub(super) fn kernel(peak: Peak) -> Option<(Probe, f64)> {
         }
         Peak::Int16MultiplyAdd if is_x86_feature_detected!("avx2") => {
             // SAFETY: detected in the guard.
-            Some((|rounds| unsafe { halves_avx2(rounds) }, (NARROW_CHAINS * 8 * 4) as f64))
+            Some((|rounds| unsafe { half_dot_avx2(rounds) }, (NARROW_CHAINS * 8 * 4) as f64))
         }
         Peak::Int4MultiplyAdd if is_x86_feature_detected!("avx2") => {
             // SAFETY: detected in the guard.
-            Some((|rounds| unsafe { bytes_avx2(rounds) }, (NARROW_CHAINS * 8 * 8) as f64))
+            Some((
+                |rounds| unsafe { byte_dot_in_halves_avx2(rounds) },
+                (NARROW_CHAINS * 8 * 8) as f64,
+            ))
         }
         Peak::Int8DotProduct if avx512 && is_x86_feature_detected!("avx512vnni") => {
             // SAFETY: detected in the guard.
@@ -96,43 +99,39 @@ fn sum_avx512(part: &[u64]) -> u64 {
     _mm512_reduce_add_epi64(total) as u64
 }
 
-#[target_feature(enable = "avx512f")]
-fn fma_avx512(rounds: usize) {
-    let x = _mm512_set1_ps(black_box(0.5));
-    let mut sums = [x; CHAINS];
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            *sum = _mm512_fmadd_ps(*sum, x, x);
+/// A probe of what makes each of so many vectors a new one with the help of `x`.
+macro_rules! vectors {
+    ($name:ident, $features:literal, $x:ident = $value:expr, [$sum:ident = $start:expr; $count:ident] => $next:expr) => {
+        #[target_feature(enable = $features)]
+        fn $name(rounds: usize) {
+            let $x = $value;
+            let mut sums = [$start; $count];
+            for _ in 0..rounds {
+                for sum in &mut sums {
+                    let $sum = *sum;
+                    *sum = $next;
+                }
+            }
+            black_box(sums);
         }
-    }
-    black_box(sums);
+    };
 }
 
-#[target_feature(enable = "avx512f,avx512bf16")]
-fn dot_avx512(rounds: usize) {
-    let bits = _mm512_set1_epi32(black_box(0x3f00_3f00));
-    // SAFETY: the types differ in name only.
-    let x = unsafe { std::mem::transmute::<__m512i, __m512bh>(bits) };
-    let mut sums = [_mm512_setzero_ps(); CHAINS];
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            *sum = _mm512_dpbf16_ps(*sum, x, x);
-        }
-    }
-    black_box(sums);
-}
-
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn byte_dot_avx512(rounds: usize) {
-    let x = _mm512_set1_epi32(black_box(0x0101_0101));
-    let mut sums = [_mm512_setzero_si512(); CHAINS];
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            *sum = _mm512_dpbusd_epi32(*sum, x, x);
-        }
-    }
-    black_box(sums);
-}
+vectors!(fma_avx512, "avx512f", x = _mm512_set1_ps(black_box(0.5)),
+    [sum = x; CHAINS] => _mm512_fmadd_ps(sum, x, x));
+vectors!(dot_avx512, "avx512f,avx512bf16",
+    x =
+        // SAFETY: the types differ in name only.
+        unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(black_box(0x3f00_3f00))) },
+    [sum = _mm512_setzero_ps(); CHAINS] => _mm512_dpbf16_ps(sum, x, x));
+vectors!(byte_dot_avx512, "avx512f,avx512vnni", x = _mm512_set1_epi32(black_box(0x0101_0101)),
+    [sum = x; CHAINS] => _mm512_dpbusd_epi32(sum, x, x));
+vectors!(fma_avx2, "avx2,fma", x = _mm256_set1_ps(black_box(0.5)),
+    [sum = x; NARROW_CHAINS] => _mm256_fmadd_ps(sum, x, x));
+vectors!(half_dot_avx2, "avx2", x = _mm256_set1_epi32(black_box(0x0001_0001)),
+    [sum = x; NARROW_CHAINS] => _mm256_add_epi32(sum, _mm256_madd_epi16(sum, x)));
+vectors!(byte_dot_in_halves_avx2, "avx2", x = _mm256_set1_epi32(black_box(0x0101_0101)),
+    [sum = x; NARROW_CHAINS] => _mm256_add_epi16(sum, _mm256_maddubs_epi16(sum, x)));
 
 /// A probe of an instruction that multiplies tiles.
 macro_rules! amx {
@@ -172,39 +171,3 @@ macro_rules! amx {
 
 amx!(amx_bf16, "tdpbf16ps");
 amx!(amx_int8, "tdpbsud");
-
-#[target_feature(enable = "avx2,fma")]
-fn fma_avx2(rounds: usize) {
-    let x = _mm256_set1_ps(black_box(0.5));
-    let mut sums = [x; NARROW_CHAINS];
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            *sum = _mm256_fmadd_ps(*sum, x, x);
-        }
-    }
-    black_box(sums);
-}
-
-#[target_feature(enable = "avx2")]
-fn halves_avx2(rounds: usize) {
-    let x = _mm256_set1_epi32(black_box(0x0001_0001));
-    let mut sums = [x; NARROW_CHAINS];
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(*sum, x));
-        }
-    }
-    black_box(sums);
-}
-
-#[target_feature(enable = "avx2")]
-fn bytes_avx2(rounds: usize) {
-    let x = _mm256_set1_epi32(black_box(0x0101_0101));
-    let mut sums = [x; NARROW_CHAINS];
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(*sum, x));
-        }
-    }
-    black_box(sums);
-}

@@ -190,9 +190,12 @@ unsafe fn store<S: Simd>(v: S::V, to: *mut u8, plane: usize) -> S::I {
     }
 }
 
-/// Four codes in each lane, or a part of them and which one, as the planes of numbers meet them.
+/// Four codes in each lane, or one of their [`Codes::PARTS`], as the planes of numbers meet them.
 #[derive(Clone, Copy)]
-pub(super) struct Codes<S: Simd>(S::I, usize);
+pub(super) struct Codes<S: Simd> {
+    codes: S::I,
+    part: usize,
+}
 
 impl<S: Simd> Codes<S> {
     /// Parts of the codes that planes meet one after another: each plane of pairs its own, those of bytes all codes.
@@ -212,7 +215,7 @@ impl<S: Simd> Codes<S> {
                 _ => S::odd_bytes(words),
             }
         };
-        Self(codes, part)
+        Self { codes, part }
     }
 
     /// Adds the products with four numbers, whose planes lie at `at`, `plane` bytes apart.
@@ -221,7 +224,7 @@ impl<S: Simd> Codes<S> {
     /// As [`Simd`]; both are valid.
     #[inline(always)]
     pub(super) unsafe fn add_products(self, sum: &mut Sum<S>, at: *const u8, plane: usize) {
-        let (Self(codes, part), Sum([a, b])) = (self, *sum);
+        let (Self { codes, part }, Sum([a, b])) = (self, *sum);
         // SAFETY: as the caller's.
         unsafe {
             let word = |plane| S::splat_bits(at.add(plane).cast::<u32>().read_unaligned());
