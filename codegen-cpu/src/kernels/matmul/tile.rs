@@ -165,7 +165,6 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// Nothing to ask for.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) const NOTHING: Self = Self { from: std::ptr::null(), lines: 0 };
 
     /// The part that tile `tile` of `tiles` asks for, out of `groups` groups at `from`, when each
@@ -198,15 +197,34 @@ impl Ahead {
         Self { from: from.wrapping_add(first * steps * LINE_BYTES), lines }
     }
 
-    /// The part of these that pass `pass` of `passes` asks for, each of `steps` steps: as many lines in each, or in some of
-    /// them, evenly apart.
+    /// The part of these that pass `pass` of `passes` asks for, each of `steps` steps: as many lines before every turn of
+    /// `turn` steps. Requests that come all in one pass come faster than memory answers.
     #[inline(always)]
-    pub(crate) fn of_pass(self, steps: usize, pass: usize, passes: usize) -> Self {
-        let before = |pass: usize| pass * self.lines / passes;
+    pub(crate) fn of_pass(self, steps: usize, turn: usize, (pass, passes): (usize, usize)) -> Self {
+        let before = |pass: usize| pass * self.lines * turn / passes;
         let first = before(pass);
         Self {
-            from: self.from.wrapping_add(first * steps * LINE_BYTES),
+            from: self.from.wrapping_add(first * steps.div_ceil(turn) * LINE_BYTES),
             lines: before(pass + 1) - first,
+        }
+    }
+
+    /// What is asked for at every turn and at every step: one of them nothing. Passes have turns ([`Ahead::of_pass`]).
+    #[inline(always)]
+    pub(crate) fn split(self, is_pass: bool) -> (Self, Self) {
+        if is_pass { (self, Self::NOTHING) } else { (Self::NOTHING, self) }
+    }
+
+    /// Asks for the next lines.
+    ///
+    /// # Safety
+    /// As [`Simd`]; any address may be named.
+    #[inline(always)]
+    pub(crate) unsafe fn ask<S: Simd>(&mut self) {
+        for _ in 0..self.lines {
+            // SAFETY: as the caller's.
+            unsafe { S::prefetch_far(self.from) };
+            self.from = self.from.wrapping_add(LINE_BYTES);
         }
     }
 }
@@ -225,14 +243,13 @@ pub(crate) fn block_words<S: Simd>(words: usize, tiles: usize) -> usize {
 
 /// The most words of a block. A tile stores its sums and loads them again at every end of a block,
 /// so a block that many tiles share is long and stays in the second-level cache (128 KiB), from where
-/// it comes as fast as it is used. Two tiles wait for a long block longer than that takes, and narrow
-/// vectors go through a block several times.
+/// it comes as fast as it is used. Wide vectors, which use it faster, wait for a long block longer in two
+/// tiles than that takes.
 pub(crate) fn most_words<S: Simd>(tiles: usize) -> usize {
     match tiles {
         0 | 1 => usize::MAX,
-        2 | 3 => NEAR_WORDS,
-        _ if S::WIDE => FAR_WORDS,
-        _ => NEAR_WORDS,
+        2 | 3 if S::WIDE => NEAR_WORDS,
+        _ => FAR_WORDS,
     }
 }
 
@@ -273,6 +290,9 @@ pub(super) struct Block<P: Product> {
 }
 
 impl<P: Product> Block<P> {
+    /// Groups of inputs of a cache line.
+    const LINE_GROUPS: usize = LINE_BYTES / (P::GROUP * size_of::<P::X>());
+
     /// Adds the products of `rows` rows, at most [`Simd::MAX_ROWS`].
     ///
     /// # Safety
@@ -301,7 +321,7 @@ impl<P: Product> Block<P> {
     #[inline(always)]
     unsafe fn passes<S: Simd, const R: usize, const V: usize>(&self) {
         for pass in 0..VECTORS / V {
-            let ahead = self.ahead.of_pass(self.groups, pass, VECTORS / V);
+            let ahead = self.ahead.of_pass(self.groups, Self::LINE_GROUPS, (pass, VECTORS / V));
             // SAFETY: as the caller's.
             unsafe { S::enter(Tile::<P, R, V>(&Self { ahead, ..*self }, pass * V * LANES)) }
         }
@@ -328,18 +348,17 @@ impl<P: Product, const R: usize, const V: usize> Vectorised for Tile<'_, P, R, V
                 }
             }
             let mut w = weights.add(first);
-            let (mut x, mut ahead) = (x, ahead);
-            let line_groups = LINE_BYTES / (P::GROUP * size_of::<P::X>());
+            let mut x = x;
+            let (mut each_line, mut each_group) = ahead.split(V < VECTORS);
+            let line_groups = Block::<P>::LINE_GROUPS;
             for line in (0..groups).step_by(line_groups) {
                 // Inputs of the next tile: their rows are too short a run for the machine to guess.
                 for r in 0..R {
                     S::prefetch(x.wrapping_add((R + r) * stride).cast());
                 }
+                each_line.ask::<S>();
                 for _ in 0..line_groups.min(groups - line) {
-                    for _ in 0..ahead.lines {
-                        S::prefetch_far(ahead.from);
-                        ahead.from = ahead.from.wrapping_add(LINE_BYTES);
-                    }
+                    each_group.ask::<S>();
                     P::step::<S, R, V>(w, x, stride, &mut acc);
                     w = w.wrapping_add(WIDTH);
                     x = x.wrapping_add(P::GROUP);

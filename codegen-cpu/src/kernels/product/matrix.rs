@@ -81,7 +81,7 @@ impl<P: Inner, F: Fold> Vectorised for Matrix<'_, P, F> {
                         for (v, sums) in acc[0].iter_mut().enumerate().skip(1) {
                             *sums = P::load::<S>(sum_at(r, v));
                         }
-                        let mut none = Ahead { lines: 0, ..ahead };
+                        let mut none = Ahead::NOTHING;
                         words::<S, P, 1, VECTORS>(w, stop - at, [x], &mut none, &mut acc);
                         let [acc] = acc;
                         (0..VECTORS).for_each(|v| P::store::<S>(sum_at(r, v), acc[v]));

@@ -98,7 +98,7 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
     #[inline(always)]
     unsafe fn passes<S: Simd, const R: usize, const V: usize>(&self, rows: &[u32]) {
         for pass in 0..VECTORS / V {
-            let ahead = self.ahead.of_pass(self.count, pass, VECTORS / V);
+            let ahead = self.ahead.of_pass(self.count, P::TURN, (pass, VECTORS / V));
             let stretch = Self { ahead, ..*self };
             // SAFETY: as the caller's.
             unsafe {
@@ -125,7 +125,7 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
     unsafe fn run<S: Simd>(self) {
         let Tile(stretch, rows, lane, mut beside) = self;
         let &Stretch { weights, first, count, total, group, inputs, fold, .. } = stretch;
-        let &Stretch { mut ahead, partial, sums, next, .. } = stretch;
+        let &Stretch { ahead, partial, sums, next, .. } = stretch;
         // SAFETY: as for `Stretch::multiply`; a prefetch may name any address.
         unsafe {
             let row: [usize; R] = std::array::from_fn(|r| rows[r] as usize);
@@ -136,6 +136,7 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
             let line_words = const { LINE_BYTES / (P::GROUP * size_of::<P::X>()) };
             let (mut at, end, mut g) = (first, first + count, first / group);
             let mut w = weights.add(lane);
+            let (mut each_turn, mut each_word) = ahead.split(V < VECTORS);
             while at < end {
                 let stop = end.min((g + 1) * group);
                 let mut acc = [[P::start::<S>(0); V]; R];
@@ -158,11 +159,12 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
                         }
                         beside.turn::<S>();
                     }
+                    each_turn.ask::<S>();
                     let from = x.map(|x| x.add(at * P::GROUP));
-                    if turn == P::TURN && ahead.lines == 0 {
+                    if turn == P::TURN && each_word.lines == 0 {
                         P::turn::<S, R, V>(w, from, &mut acc);
                     } else {
-                        words::<S, P, R, V>(w, turn, from, &mut ahead, &mut acc);
+                        words::<S, P, R, V>(w, turn, from, &mut each_word, &mut acc);
                     }
                     w = w.wrapping_add(turn * WIDTH);
                     at += turn;
@@ -202,10 +204,7 @@ pub(super) unsafe fn words<S: Simd, P: Inner, const R: usize, const V: usize>(
     for i in 0..count {
         // SAFETY: as the caller's.
         unsafe {
-            for _ in 0..ahead.lines {
-                S::prefetch_far(ahead.from);
-                ahead.from = ahead.from.wrapping_add(LINE_BYTES);
-            }
+            ahead.ask::<S>();
             let x = x.map(|x| x.add(i * P::GROUP));
             P::step_at::<S, R, V>(w.add(i * WIDTH), x, sums);
         }

@@ -76,7 +76,7 @@ impl Kernel for Compact {
                 self.panels::<S, PairDot>(worker, x, product.staged_stride(), false);
             } else {
                 let x = product.stage::<S, f32>(worker);
-                if product.rows.div_ceil(S::MAX_ROWS) >= TILES_TO_WIDEN {
+                if S::WIDE && product.rows.div_ceil(S::MAX_ROWS) >= TILES_TO_WIDEN {
                     self.panels::<S, Plain>(worker, x, product.staged_stride(), true);
                 } else {
                     self.panels::<S, Widening>(worker, x, product.staged_stride(), false);
