@@ -200,7 +200,7 @@ impl<W: Weight> Matmul<W> {
         } else if widened {
             NEAR_WORDS / 2
         } else {
-            block_words::<S>(groups, tiles.max(2))
+            block_words::<S>(groups, tiles)
         };
         // SAFETY: panels, rows and groups stay inside what was bound; scratch is large enough.
         unsafe {

@@ -159,13 +159,15 @@ impl Product for PairDot {
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead {
     pub(crate) from: *const u8,
-    /// Cache lines at each group.
+    /// Cache lines at each step.
     pub(crate) lines: usize,
+    /// Cache lines besides at each turn of some steps ([`Ahead::of_pass`]).
+    pub(crate) more: usize,
 }
 
 impl Ahead {
     /// Nothing to ask for.
-    pub(crate) const NOTHING: Self = Self { from: std::ptr::null(), lines: 0 };
+    pub(crate) const NOTHING: Self = Self { from: std::ptr::null(), lines: 0, more: 0 };
 
     /// The part that tile `tile` of `tiles` asks for, out of `groups` groups at `from`, when each
     /// tile goes through as many groups.
@@ -194,34 +196,52 @@ impl Ahead {
         let (least, more) = (step_lines / passes, step_lines % passes);
         let first = pass * least + pass.min(more);
         let lines = if from.is_null() { 0 } else { least + usize::from(pass < more) };
-        Self { from: from.wrapping_add(first * steps * LINE_BYTES), lines }
+        Self { from: from.wrapping_add(first * steps * LINE_BYTES), lines, more: 0 }
     }
 
-    /// The part of these that pass `pass` of `passes` asks for, each of `steps` steps: as many lines before every turn of
-    /// `turn` steps. Requests that come all in one pass come faster than memory answers.
+    /// The part of these that pass `pass` of `passes` asks for, each of `steps` steps, of which `turn` are a turn: as many
+    /// in each and, as evenly as that goes, at every step. Requests that come all in one pass come faster than memory
+    /// answers.
     #[inline(always)]
     pub(crate) fn of_pass(self, steps: usize, turn: usize, (pass, passes): (usize, usize)) -> Self {
         let before = |pass: usize| pass * self.lines * turn / passes;
-        let first = before(pass);
+        let lines = before(pass + 1) - before(pass);
         Self {
-            from: self.from.wrapping_add(first * steps.div_ceil(turn) * LINE_BYTES),
-            lines: before(pass + 1) - first,
+            from: self.from.wrapping_add(before(pass) * steps.div_ceil(turn) * LINE_BYTES),
+            lines: lines / turn,
+            more: lines % turn,
         }
     }
 
-    /// What is asked for at every turn and at every step: one of them nothing. Passes have turns ([`Ahead::of_pass`]).
+    /// The same lines, those of steps too, at each turn of `turn` steps.
     #[inline(always)]
-    pub(crate) fn split(self, is_pass: bool) -> (Self, Self) {
-        if is_pass { (self, Self::NOTHING) } else { (Self::NOTHING, self) }
+    pub(crate) fn by_turn(self, turn: usize) -> Self {
+        Self { lines: 0, more: self.lines * turn + self.more, ..self }
     }
 
-    /// Asks for the next lines.
+    /// Asks for the lines of a step.
     ///
     /// # Safety
     /// As [`Simd`]; any address may be named.
     #[inline(always)]
-    pub(crate) unsafe fn ask<S: Simd>(&mut self) {
-        for _ in 0..self.lines {
+    pub(crate) unsafe fn step<S: Simd>(&mut self) {
+        // SAFETY: as the caller's.
+        unsafe { self.ask::<S>(self.lines) }
+    }
+
+    /// Asks for the lines of a turn besides those of its steps.
+    ///
+    /// # Safety
+    /// As [`Ahead::step`].
+    #[inline(always)]
+    pub(crate) unsafe fn turn<S: Simd>(&mut self) {
+        // SAFETY: as the caller's.
+        unsafe { self.ask::<S>(self.more) }
+    }
+
+    #[inline(always)]
+    unsafe fn ask<S: Simd>(&mut self, lines: usize) {
+        for _ in 0..lines {
             // SAFETY: as the caller's.
             unsafe { S::prefetch_far(self.from) };
             self.from = self.from.wrapping_add(LINE_BYTES);
@@ -243,14 +263,11 @@ pub(crate) fn block_words<S: Simd>(words: usize, tiles: usize) -> usize {
 
 /// The most words of a block. A tile stores its sums and loads them again at every end of a block,
 /// so a block that many tiles share is long and stays in the second-level cache (128 KiB), from where
-/// it comes as fast as it is used. Wide vectors, which use it faster, wait for a long block longer in two
-/// tiles than that takes.
+/// it comes as fast as it is used. Few tiles of wide vectors, or one of narrow ones, wait for a long block
+/// longer than that takes.
 pub(crate) fn most_words<S: Simd>(tiles: usize) -> usize {
-    match tiles {
-        0 | 1 => usize::MAX,
-        2 | 3 if S::WIDE => NEAR_WORDS,
-        _ => FAR_WORDS,
-    }
+    let few = if S::WIDE { 3 } else { 1 };
+    if tiles <= few { NEAR_WORDS } else { FAR_WORDS }
 }
 
 /// Words of each block but the last, a multiple of `unit`, when `words` are cut into as few blocks of at most
@@ -348,17 +365,18 @@ impl<P: Product, const R: usize, const V: usize> Vectorised for Tile<'_, P, R, V
                 }
             }
             let mut w = weights.add(first);
-            let mut x = x;
-            let (mut each_line, mut each_group) = ahead.split(V < VECTORS);
+            let (mut x, mut ahead) = (x, ahead);
             let line_groups = Block::<P>::LINE_GROUPS;
             for line in (0..groups).step_by(line_groups) {
                 // Inputs of the next tile: their rows are too short a run for the machine to guess.
                 for r in 0..R {
                     S::prefetch(x.wrapping_add((R + r) * stride).cast());
                 }
-                each_line.ask::<S>();
+                if const { V < VECTORS } {
+                    ahead.turn::<S>();
+                }
                 for _ in 0..line_groups.min(groups - line) {
-                    each_group.ask::<S>();
+                    ahead.step::<S>();
                     P::step::<S, R, V>(w, x, stride, &mut acc);
                     w = w.wrapping_add(WIDTH);
                     x = x.wrapping_add(P::GROUP);
@@ -387,6 +405,32 @@ pub(super) unsafe fn widen<S: Simd>(from: *const u32, to: *mut f32, groups: usiz
                 S::store(to.add(2 * g * WIDTH + v * LANES), S::load_even(pairs));
                 S::store(to.add((2 * g + 1) * WIDTH + v * LANES), S::load_odd(pairs));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_ask_for_each_line_once() {
+        let base = std::ptr::without_provenance::<u8>(LINE_BYTES);
+        for (lines, turn, passes) in
+            [(1, 8, 4), (4, 8, 4), (3, 4, 2), (2, 8, 3), (5, 4, 4), (0, 4, 4)]
+        {
+            let (turns, all) = (7, Ahead { from: base, lines, more: 0 });
+            let mut next = base;
+            for pass in 0..passes {
+                let part = all.of_pass(turns * turn, turn, (pass, passes));
+                assert_eq!(part.from, next, "pass {pass} of {passes}");
+                let of_turn = part.by_turn(turn);
+                assert_eq!(of_turn.lines, 0);
+                assert_eq!(of_turn.more, part.lines * turn + part.more);
+                assert!(of_turn.more.abs_diff(lines * turn / passes) <= 1, "evenly");
+                next = next.wrapping_add(turns * of_turn.more * LINE_BYTES);
+            }
+            assert_eq!(next, base.wrapping_add(turns * turn * lines * LINE_BYTES));
         }
     }
 }

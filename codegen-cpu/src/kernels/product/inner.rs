@@ -21,10 +21,15 @@ pub(crate) trait Inner: Send + Sync + 'static {
     const GROUP: usize;
     /// Parts of a word that are multiplied one after another: all of them at once do not fit the registers.
     const PARTS: usize;
+    /// Whether parts of words leave some sums no register.
+    const SPILLS: bool = Self::PARTS > 1;
     /// Words that a word is expanded to, 0 where weights are used as they are.
     const EXPANSION: usize;
     /// Words that are multiplied without a branch between them.
     const TURN: usize = TURN;
+    /// Whether passes ask for memory before a turn alone, not before a word, where a turn is to be one stretch of
+    /// instructions.
+    const ASKS_BY_TURN: bool = false;
     /// Tiles of rows from which on weights are expanded first.
     const EXPANDED_FROM: usize = 2;
     /// Whether inputs come as elements 0, 2, 1, 3 of each four.
@@ -218,6 +223,7 @@ impl<C: Code> Inner for Floats<C> {
     type Expanded = Floats<F32>;
     const GROUP: usize = C::PER_WORD;
     const PARTS: usize = C::PER_WORD;
+    const SPILLS: bool = C::PER_WORD > 2;
     const EXPANSION: usize = if C::PER_WORD == 1 { 0 } else { C::PER_WORD };
 
     float_sums!();
@@ -407,6 +413,7 @@ impl Inner for Nibbles {
     const GROUP: usize = I4::PER_WORD;
     const PARTS: usize = I4::FOURS;
     const EXPANSION: usize = 0;
+    const ASKS_BY_TURN: bool = true;
     const OFFSET: i32 = I4::OFFSET;
 
     // Taking bytes apart needs registers beside the sums.

@@ -206,7 +206,7 @@ impl Way {
         }
         // Words that each tile takes apart for itself come as fast from the second-level cache.
         let apart = const { P::PARTS > 1 && P::EXPANSION == 0 };
-        let most_words = if apart { FAR_WORDS } else { most_words::<S>(tiles.max(2)) };
+        let most_words = if apart { FAR_WORDS } else { most_words::<S>(tiles) };
         let once = tiles == 1 && !expands && one_pass::<S>(rows);
         Self { tiles, once, step: 1, expands, most_words }
     }

@@ -7,7 +7,7 @@ use super::inputs::Inputs;
 #[cfg(target_arch = "x86_64")]
 use super::matrix::Matrix;
 use crate::kernels::matmul::{Ahead, WIDTH, one_pass};
-use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
+use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised, align_frame};
 
 /// Vectors of a panel.
 pub(super) const VECTORS: usize = WIDTH / LANES;
@@ -98,7 +98,10 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
     #[inline(always)]
     unsafe fn passes<S: Simd, const R: usize, const V: usize>(&self, rows: &[u32]) {
         for pass in 0..VECTORS / V {
-            let ahead = self.ahead.of_pass(self.count, P::TURN, (pass, VECTORS / V));
+            let mut ahead = self.ahead.of_pass(self.count, P::TURN, (pass, VECTORS / V));
+            if P::ASKS_BY_TURN {
+                ahead = ahead.by_turn(P::TURN);
+            }
             let stretch = Self { ahead, ..*self };
             // SAFETY: as the caller's.
             unsafe {
@@ -123,9 +126,12 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        if const { P::SPILLS } {
+            align_frame();
+        }
         let Tile(stretch, rows, lane, mut beside) = self;
         let &Stretch { weights, first, count, total, group, inputs, fold, .. } = stretch;
-        let &Stretch { ahead, partial, sums, next, .. } = stretch;
+        let &Stretch { mut ahead, partial, sums, next, .. } = stretch;
         // SAFETY: as for `Stretch::multiply`; a prefetch may name any address.
         unsafe {
             let row: [usize; R] = std::array::from_fn(|r| rows[r] as usize);
@@ -136,7 +142,6 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
             let line_words = const { LINE_BYTES / (P::GROUP * size_of::<P::X>()) };
             let (mut at, end, mut g) = (first, first + count, first / group);
             let mut w = weights.add(lane);
-            let (mut each_turn, mut each_word) = ahead.split(V < VECTORS);
             while at < end {
                 let stop = end.min((g + 1) * group);
                 let mut acc = [[P::start::<S>(0); V]; R];
@@ -159,12 +164,21 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
                         }
                         beside.turn::<S>();
                     }
-                    each_turn.ask::<S>();
+                    if const { V < VECTORS } {
+                        ahead.turn::<S>();
+                    }
+                    // A constant, so that the compiler leaves requests out of the loop over words.
+                    let mut nothing = Ahead::NOTHING;
+                    let by_word = if const { P::ASKS_BY_TURN && V < VECTORS } {
+                        &mut nothing
+                    } else {
+                        &mut ahead
+                    };
                     let from = x.map(|x| x.add(at * P::GROUP));
-                    if turn == P::TURN && each_word.lines == 0 {
+                    if turn == P::TURN && by_word.lines == 0 {
                         P::turn::<S, R, V>(w, from, &mut acc);
                     } else {
-                        words::<S, P, R, V>(w, turn, from, &mut each_word, &mut acc);
+                        words::<S, P, R, V>(w, turn, from, by_word, &mut acc);
                     }
                     w = w.wrapping_add(turn * WIDTH);
                     at += turn;
@@ -204,7 +218,7 @@ pub(super) unsafe fn words<S: Simd, P: Inner, const R: usize, const V: usize>(
     for i in 0..count {
         // SAFETY: as the caller's.
         unsafe {
-            ahead.ask::<S>();
+            ahead.step::<S>();
             let x = x.map(|x| x.add(i * P::GROUP));
             P::step_at::<S, R, V>(w.add(i * WIDTH), x, sums);
         }

@@ -193,7 +193,8 @@ impl Meet<'_> {
     unsafe fn plain(&self, weights: *const u8, next: *const u8) {
         let main = (self.groups / STEP_GROUPS).saturating_sub(AHEAD_BYTES / STEP_BYTES);
         let rest = self.groups - main * STEP_GROUPS;
-        let ahead = Ahead { from: weights.wrapping_add(AHEAD_BYTES), lines: STEP_LINES };
+        let from = weights.wrapping_add(AHEAD_BYTES);
+        let ahead = Ahead { from, lines: STEP_LINES, more: 0 };
         // SAFETY: as the caller's.
         unsafe {
             self.steps(weights, 0, main * STEP_GROUPS, ahead);
