@@ -36,7 +36,7 @@ use tile::{Block, widen};
 /// Bytes of a block that was widened.
 const WIDENED_BYTES: usize = NEAR_WORDS * WIDTH * size_of::<u32>();
 /// From so many tiles on, widening a block of bf16 once costs wide vectors less than doing so in each tile. Narrow ones
-/// widen beside products, and a block is half as long in `f32`: a prompt of 512 took 1.06 times as long on a Zen 3.
+/// widen beside products, and a block holds half as much in `f32`: with it a prompt of 512 took 1.06 times as long on a Zen 3.
 const TILES_TO_WIDEN: usize = 6;
 /// Up to so many rows each thread prepares the inputs for itself, which saves a barrier.
 const ROWS_TO_STAGE_ALONE: usize = 8;

@@ -161,7 +161,7 @@ pub(crate) struct Ahead {
     pub(crate) from: *const u8,
     /// Cache lines at each step.
     pub(crate) lines: usize,
-    /// Cache lines besides at each turn of some steps ([`Ahead::of_pass`]).
+    /// Cache lines besides, at the start of each turn of some steps ([`Ahead::of_pass`]).
     pub(crate) more: usize,
 }
 

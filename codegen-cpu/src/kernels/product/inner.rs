@@ -21,7 +21,7 @@ pub(crate) trait Inner: Send + Sync + 'static {
     const GROUP: usize;
     /// Parts of a word that are multiplied one after another: all of them at once do not fit the registers.
     const PARTS: usize;
-    /// Whether parts of words leave some sums no register.
+    /// Whether parts of words leave some sums no register, so that their place on the stack matters.
     const SPILLS: bool = Self::PARTS > 1;
     /// Words that a word is expanded to, 0 where weights are used as they are.
     const EXPANSION: usize;
