@@ -160,7 +160,10 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
                     let turn = P::TURN.min(stop - at);
                     if at % line_words < P::TURN {
                         for next in next {
-                            S::prefetch(next.wrapping_add(at * P::GROUP).cast());
+                            for line in 0..P::TURN.div_ceil(line_words) {
+                                let word = at + line * line_words;
+                                S::prefetch(next.wrapping_add(word * P::GROUP).cast());
+                            }
                         }
                         beside.turn::<S>();
                     }
