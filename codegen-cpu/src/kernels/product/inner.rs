@@ -347,7 +347,7 @@ impl Inner for Halves {
     const GROUP: usize = I8::PER_WORD;
     const PARTS: usize = 2;
     const EXPANSION: usize = 0;
-    // What is done between turns takes one of their instructions in sixteen.
+    // Pointers and requests between turns of half as many words took 7% of the time.
     const TURN: usize = 4 * TURN;
     const CROSSED: bool = true;
     const OFFSET: i32 = I8::OFFSET;
