@@ -33,8 +33,6 @@ Memory::~Memory() { std::free(data); }
 void Memory::reserve() {
     if (data) return;
     data = static_cast<uint8_t*>(std::aligned_alloc(512, (capacity + 511) / 512 * 512));
-    std::memset(data, POISON, capacity);
-    units.resize(capacity / BLOCK);
 }
 
     uint32_t Core::index() const {
@@ -83,8 +81,7 @@ void Memory::reserve() {
                 memory.name, memory.capacity);
         }
         const Clock& mine = known[pipe];
-        // The unit may end before the memory does.
-        const uint32_t last = std::min<uint32_t>((at + bytes - 1) / BLOCK, memory.units.size() - 1);
+        const uint32_t last = (at + bytes - 1) / BLOCK;
         for (uint32_t u = at / BLOCK; u <= last; ++u) {
             Unit& unit = memory.units[u];
             // Units in order, and several writes of one instruction.

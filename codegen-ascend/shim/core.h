@@ -125,7 +125,9 @@ struct Memory {
     uint32_t capacity;
     /// Bytes that buffers take.
     uint32_t used = 0;
+    /// Poisoned by buffers as they are taken: no tensor has anything else.
     uint8_t* data = nullptr;
+    /// Of the bytes that buffers have taken.
     std::vector<Unit> units;
 
     Memory(const char* name, uint32_t capacity) : name(name), capacity(capacity) {}

@@ -34,16 +34,16 @@ static void call(void* kernel, const uint64_t* args, size_t count) {
 /// Cores that wait for each other take turns on one thread, each with a stack of its own. When none
 /// can go on, that is a deadlock, and it is told at once.
 struct Turns {
+    static constexpr size_t STACK_BYTES = 256 * 1024;
     struct Turn {
         ucontext_t context;
-        std::vector<uint8_t> stack;
+        // Not zeroed: most of it is never touched.
+        std::unique_ptr<uint8_t[]> stack{new uint8_t[STACK_BYTES]};
         Running* core = nullptr;
         bool done = false;
         std::string error;
         bool failed = false;
     };
-    static constexpr size_t STACK_BYTES = 256 * 1024;
-
     Launch& launch;
     void* kernel;
     const uint64_t* args;
@@ -79,10 +79,9 @@ struct Turns {
         for (auto& core : cores) {
             auto turn = std::make_unique<Turn>();
             turn->core = core.get();
-            turn->stack.resize(STACK_BYTES);
             getcontext(&turn->context);
-            turn->context.uc_stack.ss_sp = turn->stack.data();
-            turn->context.uc_stack.ss_size = turn->stack.size();
+            turn->context.uc_stack.ss_sp = turn->stack.get();
+            turn->context.uc_stack.ss_size = STACK_BYTES;
             turn->context.uc_link = &scheduler;
             makecontext(&turn->context, entry, 0);
             turns.push_back(std::move(turn));

@@ -168,6 +168,7 @@ uint32_t TPipe::take(shim::Memory& memory, uint32_t bytes) {
     }
     const uint32_t at = memory.used;
     memory.used += bytes;
+    memory.units.resize(std::max<size_t>(memory.units.size(), (memory.used + shim::BLOCK - 1) / shim::BLOCK));
     return at;
 }
 
