@@ -59,8 +59,8 @@ pub struct Manifest {
 pub struct BuildTarget {
     /// `cpu`, later `ascend910_93` and others.
     pub device: String,
-    /// The least instruction set that reads the packed weights: `portable`, `avx2`, `avx512`,
-    /// `avx512bf16`, `avx512amx`.
+    /// The least instruction set that reads the packed weights: `portable`, `avx2`, `avxvnni`,
+    /// `avx512`, `avx512bf16`, `avx512amx`.
     pub instruction_set: String,
     /// Ranks that share each layer.
     pub tensor_parallel: u32,

@@ -307,8 +307,8 @@ pub struct EngineArgs {
     /// times as long beside one.
     #[arg(long)]
     pub pin_threads: bool,
-    /// Instruction set of the kernels: portable, avx2, avx512, avx512bf16 or avx512amx; on 64-bit Arm
-    /// portable, neon, neondot or neonbf16 [default: the best].
+    /// Instruction set of the kernels: portable, avx2, avxvnni, avx512, avx512bf16 or avx512amx; on
+    /// 64-bit Arm portable, neon, neondot or neonbf16 [default: the best].
     #[arg(long, value_name = "NAME")]
     pub instruction_set: Option<String>,
     /// Where it runs: on the CPU, on an Ascend NPU, or on the software device in place of one
@@ -524,7 +524,7 @@ pub struct ProfileArgs {
     /// Keep each thread of a profile on one processor.
     #[arg(long, requires = "profile")]
     pub pin_threads: bool,
-    /// Instruction set of a profile: portable, avx2, avx512, avx512bf16 or avx512amx [default: the
+    /// Instruction set of a profile: portable, avx2, avxvnni, avx512, avx512bf16 or avx512amx [default: the
     /// best].
     #[arg(long, value_name = "NAME", requires = "profile")]
     pub instruction_set: Option<String>,

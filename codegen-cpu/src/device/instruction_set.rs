@@ -18,6 +18,8 @@ pub enum InstructionSet {
     NeonBf16,
     /// AVX2 and FMA.
     Avx2,
+    /// The same with the dot product of bytes in vectors of 32 bytes (AVX-VNNI), as processors without AVX-512 have it.
+    AvxVnni,
     /// AVX-512 F, BW, DQ, VL and the dot products of bytes (VNNI); bf16 is widened and multiplied in `f32`.
     Avx512,
     /// The same with the dot products of bf16, and byte lookups (VBMI).
@@ -28,12 +30,13 @@ pub enum InstructionSet {
 
 impl InstructionSet {
     /// All of them, the plainest first.
-    pub const ALL: [InstructionSet; 8] = [
+    pub const ALL: [InstructionSet; 9] = [
         InstructionSet::Portable,
         InstructionSet::Neon,
         InstructionSet::NeonDot,
         InstructionSet::NeonBf16,
         InstructionSet::Avx2,
+        InstructionSet::AvxVnni,
         InstructionSet::Avx512,
         InstructionSet::Avx512Bf16,
         InstructionSet::Avx512Amx,
@@ -47,6 +50,7 @@ impl InstructionSet {
             InstructionSet::NeonDot => "neondot",
             InstructionSet::NeonBf16 => "neonbf16",
             InstructionSet::Avx2 => "avx2",
+            InstructionSet::AvxVnni => "avxvnni",
             InstructionSet::Avx512 => "avx512",
             InstructionSet::Avx512Bf16 => "avx512bf16",
             InstructionSet::Avx512Amx => "avx512amx",
@@ -88,6 +92,7 @@ impl InstructionSet {
             InstructionSet::Portable => true,
             InstructionSet::Neon | InstructionSet::NeonDot | InstructionSet::NeonBf16 => false,
             InstructionSet::Avx2 => avx2,
+            InstructionSet::AvxVnni => avx2 && is_x86_feature_detected!("avxvnni"),
             InstructionSet::Avx512 => avx512,
             InstructionSet::Avx512Bf16 => bf16,
             InstructionSet::Avx512Amx => bf16 && amx::available(),
@@ -123,8 +128,8 @@ impl fmt::Display for InstructionSet {
 /// A name that is no instruction set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not an instruction set; use portable, avx2, avx512, avx512bf16 or avx512amx, on 64-bit \
-     Arm portable, neon, neondot or neonbf16"
+    "`{0}` is not an instruction set; use portable, avx2, avxvnni, avx512, avx512bf16 or avx512amx, on \
+     64-bit Arm portable, neon, neondot or neonbf16"
 )]
 pub struct ParseInstructionSetError(String);
 

@@ -1,6 +1,6 @@
 //! From the buffers and scalars of a plan to a kernel's own arguments, every size checked once.
 
-use super::simd::{LINE_BYTES, Simd, Vectorised};
+use super::simd::{Dots, LINE_BYTES, Simd, Vectorised};
 use super::uses::{Split, Use};
 use super::worker::{Scratch, Worker};
 use artifact::Scalar;
@@ -26,6 +26,8 @@ pub(crate) trait Kernel: Sized + Send + Sync + 'static {
     /// computes row `r` (or its rows) alone, from row `r` of its rows and from what no call of the chain writes, meets no
     /// other worker and uses no shared memory.
     const ROW_WISE: bool = false;
+    /// As [`Vectorised::DOTS`].
+    const DOTS: Dots = if Self::ROW_WISE { Dots::NONE } else { Dots::ALL };
 
     /// Takes buffers and scalars in the order of `KERNELS.md`.
     ///
@@ -104,6 +106,7 @@ impl<K: Kernel, S: Simd> Run for Compiled<K, S> {
         struct Share<'a, K>(&'a K, &'a Worker<'a>);
         impl<K: Kernel> Vectorised for Share<'_, K> {
             type Output = ();
+            const DOTS: Dots = K::DOTS;
             #[inline(always)]
             unsafe fn run<S: Simd>(self) {
                 // SAFETY: the caller's promise.

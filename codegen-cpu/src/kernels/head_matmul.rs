@@ -5,7 +5,7 @@ use super::barrier::Barrier;
 use super::bind::{Binder, Kernel, Rows, product};
 use super::epilogue::{End, Out};
 use super::matmul::{Matmul, Weight};
-use super::simd::Simd;
+use super::simd::{Dots, Simd};
 use super::worker::{Scratch, Worker};
 use std::marker::PhantomData;
 use tensor::layout::Panels;
@@ -50,6 +50,8 @@ where
     W: Weight,
     M: Kernel + From<Matmul<W>>,
 {
+    const DOTS: Dots = M::DOTS;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, heads) = (b.count("T")?, b.positive("heads")?);
         let (n, k) = (b.positive("N")?, b.positive("K")?);

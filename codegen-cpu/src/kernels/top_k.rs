@@ -2,7 +2,7 @@
 
 use super::bind::{Binder, Kernel, Rows};
 use super::matmul::WIDTH;
-use super::simd::{LANES, Simd, Vectorised};
+use super::simd::{Dots, LANES, Simd, Vectorised};
 use super::worker::Worker;
 
 /// The most that are found in a row.
@@ -86,6 +86,7 @@ pub(crate) struct Find<'a, 'b> {
 
 impl Vectorised for Find<'_, '_> {
     type Output = ();
+    const DOTS: Dots = Dots::NONE;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

@@ -63,6 +63,10 @@ pub(super) fn kernel(peak: Peak) -> Option<(Probe, f64)> {
             // SAFETY: detected in the guard.
             Some((|rounds| unsafe { byte_dot_avx512(rounds) }, (CHAINS * 16 * 8) as f64))
         }
+        Peak::Int8DotProduct if is_x86_feature_detected!("avxvnni") => {
+            // SAFETY: detected in the guard.
+            Some((|rounds| unsafe { byte_dot_avx_vnni(rounds) }, (NARROW_CHAINS * 8 * 8) as f64))
+        }
         Peak::AmxBf16 if has_amx() => {
             // SAFETY: the guard asked whether the machine has it and the system allows it.
             Some((|rounds| unsafe { amx_bf16(rounds) }, (TILE_CHAINS * 16 * 16 * 32 * 2) as f64))
@@ -130,6 +134,8 @@ vectors!(fma_avx2, "avx2,fma", x = _mm256_set1_ps(black_box(0.5)),
     [sum = x; NARROW_CHAINS] => _mm256_fmadd_ps(sum, x, x));
 vectors!(half_dot_avx2, "avx2", x = _mm256_set1_epi32(black_box(0x0001_0001)),
     [sum = x; NARROW_CHAINS] => _mm256_add_epi32(sum, _mm256_madd_epi16(sum, x)));
+vectors!(byte_dot_avx_vnni, "avx2,avxvnni", x = _mm256_set1_epi32(black_box(0x0101_0101)),
+    [sum = x; NARROW_CHAINS] => _mm256_dpbusd_avx_epi32(sum, x, x));
 vectors!(byte_dot_in_halves_avx2, "avx2", x = _mm256_set1_epi32(black_box(0x0101_0101)),
     [sum = x; NARROW_CHAINS] => _mm256_add_epi16(sum, _mm256_maddubs_epi16(sum, x)));
 

@@ -6,7 +6,7 @@ use super::tile::{CHUNK_TOKENS, Scores, Values};
 use super::turns::run;
 use crate::kernels::element::Element;
 use crate::kernels::kv::{BLOCK_TOKENS, CODE_GROUP};
-use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, LINE_BYTES, Simd, Vectorised};
 
 /// Groups of tokens of a block.
 const BLOCK_GROUPS: usize = BLOCK_TOKENS / CODE_GROUP;
@@ -19,6 +19,7 @@ pub(super) struct ScoreTile<'a, const Q: usize>(pub(super) &'a Scores<'a, i8>);
 
 impl<const Q: usize> Vectorised for ScoreTile<'_, Q> {
     type Output = ();
+    const DOTS: Dots = Dots::BYTES;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
@@ -67,7 +68,7 @@ pub(super) unsafe fn some_blocks<S: Simd, const Q: usize, const B: usize>(
         let q: [*const u8; Q] = std::array::from_fn(|i| q.add(i * stride).cast());
         let (mut sums, mut others) = ([[Sum::<S>::zero(); B]; Q], [[Sum::<S>::zero(); B]; Q]);
         let mut g = 0;
-        if const { S::BYTE_DOT && B == 1 && Q < 4 } {
+        if const { !S::HALF_DOT && B == 1 && Q < 4 } {
             // One block has too few sums to hide the latency of the instruction.
             while g + 4 <= groups {
                 ahead.ask::<S>(4);
@@ -175,6 +176,7 @@ impl<const Q: usize, const V: usize, const TURNS: bool, const WHOLE: bool> Vecto
     for ValueTile<'_, Q, V, TURNS, WHOLE>
 {
     type Output = ();
+    const DOTS: Dots = Dots::BYTES;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

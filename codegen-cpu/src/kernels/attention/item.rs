@@ -534,7 +534,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
                 self.tile_scores::<S>(chunk, (queries, heads), of_all, room);
             }
             #[cfg(target_arch = "x86_64")]
-            if const { T::CODES && S::BYTE_DOT } && takes_bytes {
+            if const { T::CODES && S::WIDE } && takes_bytes {
                 self.byte_scores::<S>(chunk, queries, of_all, room);
             }
 
@@ -585,7 +585,7 @@ impl<T: KvElement, O: Element> Attention<T, O> {
             }
 
             #[cfg(target_arch = "x86_64")]
-            if const { T::CODES && S::BYTE_DOT } && takes_bytes {
+            if const { T::CODES && S::WIDE } && takes_bytes {
                 return self.byte_values::<S>(chunk, queries, of_all, room);
             }
             #[cfg(target_arch = "x86_64")]

@@ -38,7 +38,7 @@ pub(crate) use sinks::SinkAttention;
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::kv::{BLOCK_TOKENS, Kv};
-use super::simd::{Simd, Vectorised};
+use super::simd::{Dots, Simd, Vectorised};
 use super::worker::{Scratch, Worker};
 use crate::device::MOST_THREADS;
 use ahead::Lead;
@@ -97,6 +97,8 @@ pub(crate) struct Attention<T, O> {
 }
 
 impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
+    const DOTS: Dots = T::DOTS;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         Self::bind_with(b, |_, _| Ok(Sinks::default()))
     }
@@ -111,6 +113,7 @@ impl<T: KvElement, O: Element> Kernel for Attention<T, O> {
         struct Share<'a, T, O>(&'a Attention<T, O>, &'a Worker<'a>);
         impl<T: KvElement, O: Element> Vectorised for Share<'_, T, O> {
             type Output = ();
+            const DOTS: Dots = T::DOTS;
             #[inline(always)]
             unsafe fn run<S: Simd>(self) {
                 // SAFETY: the caller's promise.

@@ -174,7 +174,9 @@ unsafe fn store<S: Simd>(v: S::V, to: *mut u8, plane: usize) -> S::I {
     unsafe {
         let biased = S::to_bits(S::add(v, S::splat(ROUND)));
         let numbers = S::add_bits(biased, S::splat_bits(ROUND.to_bits().wrapping_neg()));
-        if S::BYTE_DOT {
+        if S::HALF_DOT {
+            S::store_crossed(to.cast(), to.add(plane).cast(), numbers);
+        } else {
             // The upper byte rounds, so that the lower one has a sign.
             let up = S::add_bits(numbers, S::splat_bits(64));
             let low = S::and_bits(up, S::splat_bits(127));
@@ -183,8 +185,6 @@ unsafe fn store<S: Simd>(v: S::V, to: *mut u8, plane: usize) -> S::I {
                 to.add(plane),
                 S::add_bits(low, S::splat_bits(64u32.wrapping_neg())),
             );
-        } else {
-            S::store_crossed(to.cast(), to.add(plane).cast(), numbers);
         }
         numbers
     }
@@ -199,7 +199,7 @@ pub(super) struct Codes<S: Simd> {
 
 impl<S: Simd> Codes<S> {
     /// Parts of the codes that planes meet one after another: each plane of pairs its own, those of bytes all codes.
-    pub(super) const PARTS: usize = if S::BYTE_DOT { 1 } else { 2 };
+    pub(super) const PARTS: usize = if S::HALF_DOT { 2 } else { 1 };
 
     /// Part `part` of the codes in the bytes of each lane.
     ///
@@ -210,7 +210,7 @@ impl<S: Simd> Codes<S> {
         // SAFETY: as the caller's.
         let codes = unsafe {
             match part {
-                _ if S::BYTE_DOT => words,
+                _ if !S::HALF_DOT => words,
                 0 => S::and_bits(words, S::splat_bits(0x00ff_00ff)),
                 _ => S::odd_bytes(words),
             }
@@ -228,10 +228,10 @@ impl<S: Simd> Codes<S> {
         // SAFETY: as the caller's.
         unsafe {
             let word = |plane| S::splat_bits(at.add(plane).cast::<u32>().read_unaligned());
-            sum.0 = if S::BYTE_DOT {
-                [S::byte_dot(a, codes, word(0)), S::byte_dot(b, codes, word(plane))]
-            } else {
+            sum.0 = if S::HALF_DOT {
                 [S::half_dot(a, codes, word(part * plane)), b]
+            } else {
+                [S::byte_dot(a, codes, word(0)), S::byte_dot(b, codes, word(plane))]
             };
         }
     }
@@ -279,7 +279,7 @@ impl<S: Simd> Sum<S> {
         // SAFETY: the caller's promise.
         unsafe {
             let (sum, zero) = (S::load_bits(from), S::splat_bits(0));
-            Self(if S::BYTE_DOT { [zero, sum] } else { [sum, zero] })
+            Self(if S::HALF_DOT { [sum, zero] } else { [zero, sum] })
         }
     }
 
@@ -299,7 +299,7 @@ impl<S: Simd> Sum<S> {
     unsafe fn joined(self) -> S::I {
         let Self([sum, low]) = self;
         // SAFETY: as the caller's.
-        unsafe { if S::BYTE_DOT { S::add_bits(S::shl::<7>(sum), low) } else { sum } }
+        unsafe { if S::HALF_DOT { sum } else { S::add_bits(S::shl::<7>(sum), low) } }
     }
 
     /// The sum, without what codes are kept above their number.

@@ -5,7 +5,7 @@ use super::soften::{MARGIN, MARGIN_WEIGHT};
 use super::tile::KvElement;
 use crate::kernels::bind::{Binder, Kernel, Rows};
 use crate::kernels::element::Element;
-use crate::kernels::simd::Simd;
+use crate::kernels::simd::{Dots, Simd};
 use crate::kernels::worker::{Scratch, Worker};
 
 /// Changes to plain causal attention.
@@ -52,6 +52,8 @@ impl Sinks {
 pub(crate) struct SinkAttention<T, O>(Attention<T, O>);
 
 impl<T: KvElement, O: Element> Kernel for SinkAttention<T, O> {
+    const DOTS: Dots = T::DOTS;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         Attention::bind_with(b, Sinks::bind).map(Self)
     }

@@ -4,7 +4,7 @@ use super::ahead::{Pace, Taken};
 use super::item::Layout;
 use super::tile::{CHUNK_TOKENS, KvElement, pairs};
 use crate::kernels::exp::{EXP2_UNIT, exp, exp2_short};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 use half::bf16;
 use std::{f32::consts::LOG2_E, marker::PhantomData, ops::Range};
 
@@ -276,6 +276,7 @@ impl<T: KvElement, const FLOATS: bool, const PACED: bool> Vectorised
     for Weights<'_, T, FLOATS, PACED>
 {
     type Output = ();
+    const DOTS: Dots = T::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

@@ -7,7 +7,7 @@ use super::turns::{HeadScores, HeadValues, Turns, run};
 use crate::kernels::element::Element;
 use crate::kernels::kv::{BLOCK_TOKENS, Cached};
 use crate::kernels::matmul::{PairDot, Plain, Product, Widening};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 use half::bf16;
 use std::cell::Cell;
 
@@ -28,6 +28,12 @@ pub(crate) trait KvElement: Cached {
     const BF16: bool = false;
     /// Whether they are codes, which meet whole numbers.
     const CODES: bool = false;
+    /// The dot products of attention.
+    const DOTS: Dots = match (Self::BF16, Self::CODES) {
+        (true, _) => Dots::PAIRS,
+        (_, true) => Dots::BYTES,
+        _ => Dots::NONE,
+    };
 
     /// Computes the scores of `queries` queries, at most [`most_queries`], of each head.
     ///
@@ -246,6 +252,7 @@ struct ScoreTile<'a, T, const Q: usize>(&'a Scores<'a, T>);
 
 impl<T: FloatKv, const Q: usize> Vectorised for ScoreTile<'_, T, Q> {
     type Output = ();
+    const DOTS: Dots = T::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
@@ -373,6 +380,7 @@ impl<T: FloatKv, const Q: usize, const V: usize, const ROUNDED: bool> Vectorised
     for ValueTile<'_, T, Q, V, ROUNDED>
 {
     type Output = ();
+    const DOTS: Dots = T::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

@@ -2,7 +2,7 @@
 
 use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS, KvElement, Scores, Values};
 use crate::kernels::kv::BLOCK_TOKENS;
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 
 /// KV heads that take turns block by block, in the order in which they lie in memory. What belongs to the queries of a
 /// head lies behind that of the head before it.
@@ -101,6 +101,7 @@ pub(super) struct HeadScores<'a, T, const Q: usize>(pub(super) &'a Scores<'a, T>
 
 impl<T: KvElement, const Q: usize> Vectorised for HeadScores<'_, T, Q> {
     type Output = ();
+    const DOTS: Dots = T::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
@@ -130,6 +131,7 @@ pub(super) struct HeadValues<'a, T, const Q: usize>(pub(super) &'a Values<'a, T>
 
 impl<T: KvElement, const Q: usize> Vectorised for HeadValues<'_, T, Q> {
     type Output = ();
+    const DOTS: Dots = T::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

@@ -5,7 +5,7 @@ use super::item::Room;
 use super::numbers;
 use super::seen::{Seen, Tile};
 use super::tile::{CHUNK_BLOCKS, CHUNK_TOKENS};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 
 /// Makes whole numbers of the weights of a chunk of codes and takes the scales of its values into them; asks for memory
 /// meanwhile where that is `PACED`.
@@ -24,6 +24,7 @@ pub(super) struct WholeWeights<'a, const PACED: bool> {
 
 impl<const PACED: bool> Vectorised for WholeWeights<'_, PACED> {
     type Output = ();
+    const DOTS: Dots = Dots::BYTES;
 
     /// # Safety
     /// The pointers are valid for what rows see.

@@ -14,7 +14,7 @@ use super::element::Element;
 use super::elementwise::{Binary, SiluMul, SwigluClamped};
 use super::experts::expert;
 use super::matmul::WIDTH;
-use super::simd::{LANES, LINE_BYTES, Simd, Vectorised};
+use super::simd::{Dots, LANES, LINE_BYTES, Simd, Vectorised};
 use super::worker::Worker;
 use largest::Largest;
 
@@ -327,6 +327,7 @@ struct Finish<'a>(&'a End, PanelSums<'a>);
 
 impl Vectorised for Finish<'_> {
     type Output = ();
+    const DOTS: Dots = Dots::NONE;
 
     /// As for [`End::store`].
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::expert;
 use crate::kernels::bind::{Binder, Kernel, Rows, product};
-use crate::kernels::simd::Simd;
+use crate::kernels::simd::{Dots, Simd};
 use crate::kernels::worker::{Scratch, Worker};
 
 /// `expert_groups`: the pairs of `T` rows of `k` ids by expert, stable, and where each expert's
@@ -17,6 +17,8 @@ pub(crate) struct ExpertGroups {
 }
 
 impl Kernel for ExpertGroups {
+    const DOTS: Dots = Dots::NONE;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, k, experts) = (b.count("T")?, b.positive("k")?, b.positive("experts")?);
         let ids_stride = b.count("ids stride")?;

@@ -14,7 +14,7 @@ use crate::kernels::bind::{Binder, Kernel, Rows, product};
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::matmul::{PairDot, Plain, Product, Weight};
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::simd::{Dots, LANES, Simd};
 use crate::kernels::worker::{Scratch, Worker};
 use std::ops::Range;
 
@@ -29,6 +29,8 @@ pub(crate) struct LatentAttention<T, O, L> {
 }
 
 impl<T: Weight, O: Element, L: Places> Kernel for LatentAttention<T, O, L> {
+    const DOTS: Dots = T::DOTS;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (t, s, w) = (b.positive("T")?, b.positive("S")?, b.positive("W")?);
         let (heads, c, r) = (b.positive("heads")?, b.positive("C")?, b.positive("R")?);

@@ -10,7 +10,7 @@ use crate::kernels::bind::Rows;
 use crate::kernels::element::Element;
 use crate::kernels::exp::exp;
 use crate::kernels::matmul::{Product, STEP_GROUPS, Weight};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 use std::ops::Range;
 
 /// Queries and memories of latent attention.
@@ -153,6 +153,7 @@ pub(super) struct Begin<'a, T, P: Product> {
 
 impl<T: Weight, P: Product<X: Element>> Vectorised for Begin<'_, T, P> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
@@ -207,6 +208,7 @@ pub(super) struct Step<'a, T, P: Product> {
 
 impl<T: Weight, P: Product<X: Element>> Vectorised for Step<'_, T, P> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(mut self) {

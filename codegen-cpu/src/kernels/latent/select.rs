@@ -11,7 +11,7 @@ use crate::kernels::bind::{Binder, Kernel, Rows, product};
 use crate::kernels::element::Element;
 use crate::kernels::kv::BLOCK_TOKENS;
 use crate::kernels::matmul::Plain;
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 use crate::kernels::worker::{Scratch, Worker};
 use std::ops::Range;
 
@@ -48,6 +48,8 @@ struct Space {
 }
 
 impl<T: Element> Kernel for SelectKeys<T> {
+    const DOTS: Dots = Dots::NONE;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (t, s, w) = (b.positive("T")?, b.positive("S")?, b.positive("W")?);
         let (heads, d) = (b.positive("heads")?, b.positive("D")?);
@@ -209,6 +211,7 @@ struct ScoreRow<'a, T> {
 
 impl<T: Element> Vectorised for ScoreRow<'_, T> {
     type Output = ();
+    const DOTS: Dots = Dots::NONE;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

@@ -5,7 +5,7 @@
 //! is computed beside it.
 
 use crate::kernels::matmul::Product;
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 
 /// The most queries at once, and columns of a strip of values.
 pub(super) const WIDTH: usize = 64;
@@ -85,6 +85,7 @@ struct ScoreTile<'a, P: Product, const R: usize, const V: usize> {
 
 impl<P: Product, const R: usize, const V: usize> Vectorised for ScoreTile<'_, P, R, V> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
@@ -170,6 +171,7 @@ struct MixTile<'a, P: Product, const R: usize, const V: usize> {
 
 impl<P: Product, const R: usize, const V: usize> Vectorised for MixTile<'_, P, R, V> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

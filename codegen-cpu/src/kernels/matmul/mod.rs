@@ -24,7 +24,7 @@ pub(crate) use tiled::{FewRows, ManyRows, TileInputs, TileWeight, Tiled, TiledCo
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;
 use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
-use super::simd::{LANES, Simd};
+use super::simd::{Dots, LANES, Simd};
 use super::worker::{Scratch, Worker, share};
 use half::bf16;
 pub(crate) use tile::{
@@ -45,6 +45,8 @@ const ROWS_TO_STAGE_ALONE: usize = 8;
 pub(crate) trait Weight: Element {
     /// Elements along `K` that lie together.
     const GROUP: usize;
+    /// The dot products there are of it.
+    const DOTS: Dots = if Self::GROUP == 2 { Dots::PAIRS } else { Dots::NONE };
 }
 
 impl Weight for f32 {
@@ -66,6 +68,8 @@ pub(crate) struct Matmul<W> {
 }
 
 impl<W: Weight> Kernel for Matmul<W> {
+    const DOTS: Dots = W::DOTS;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         Self::bind_with(b, |_, _, len| len)
     }

@@ -4,7 +4,7 @@
 //! of rows, so a row's sums are the same bits in every tile.
 
 use crate::kernels::product::{Bf16, Floats, Inner, Pairs};
-use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, LINE_BYTES, Simd, Vectorised};
 use half::bf16;
 use tensor::layout::Panels;
 
@@ -24,6 +24,8 @@ pub(crate) trait Product: Send + Sync + 'static {
     type Words: Inner<X = Self::X>;
     /// Inputs of a group.
     const GROUP: usize;
+    /// The dot products there are in it.
+    const DOTS: Dots = <Self::Words as Inner>::DOTS;
 
     /// Adds the products of the vector of weights at each of `w` and `R` rows of inputs.
     ///
@@ -350,6 +352,7 @@ struct Tile<'a, P: Product, const R: usize, const V: usize>(&'a Block<P>, usize)
 
 impl<P: Product, const R: usize, const V: usize> Vectorised for Tile<'_, P, R, V> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

@@ -5,7 +5,7 @@
 
 use super::codes::{Bf16, Code, F32, I4, I8, IntCode, PairCode};
 use crate::kernels::matmul::{TURN, WIDTH};
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::simd::{Dots, LANES, Simd};
 use half::bf16;
 use std::marker::PhantomData;
 
@@ -36,6 +36,8 @@ pub(crate) trait Inner: Send + Sync + 'static {
     const CROSSED: bool = false;
     /// Whether a word is four unsigned bytes that meet four signed ones, whose sums are exact: what AMX tiles multiply.
     const BYTES: bool = false;
+    /// The dot products there are in it.
+    const DOTS: Dots = Dots::NONE;
     /// What weights have too much, by which sums begin too low; 0 for floats.
     const OFFSET: i32 = 0;
 
@@ -264,6 +266,7 @@ impl<C: PairCode> Inner for Pairs<C> {
     const PARTS: usize = C::PER_WORD / 2;
     const EXPANSION: usize = if C::PER_WORD == 2 { 0 } else { C::PER_WORD / 2 };
     const CROSSED: bool = C::CROSSED;
+    const DOTS: Dots = Dots::PAIRS;
 
     float_sums!();
 
@@ -304,6 +307,7 @@ impl<C: IntCode> Inner for Ints<C> {
     // Taking nibbles apart runs beside multiplying; expanding stores them.
     const EXPANDED_FROM: usize = 3;
     const BYTES: bool = C::FOURS == 1;
+    const DOTS: Dots = Dots::BYTES;
     const OFFSET: i32 = C::OFFSET;
 
     #[inline(always)]

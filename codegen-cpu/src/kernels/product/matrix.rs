@@ -5,7 +5,7 @@ use super::fold::{Fold, Place};
 use super::inner::Inner;
 use super::tile::{Stretch, VECTORS, words};
 use crate::kernels::matmul::{Ahead, ROW_BYTES, STEP_GROUPS, Steps, Sums, TILE_ROWS, Tiles, WIDTH};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 use std::mem::MaybeUninit;
 
 /// Steps of rows that are copied at once.
@@ -22,6 +22,7 @@ pub(super) struct Matrix<'a, P: Inner, F>(pub(super) &'a Stretch<'a, P, F>, pub(
 
 impl<P: Inner, F: Fold> Vectorised for Matrix<'_, P, F> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

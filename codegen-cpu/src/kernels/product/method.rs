@@ -6,7 +6,7 @@ use super::inner::{Floats, Halves, Inner, Ints, Nibbles, Pairs};
 use super::inputs::Fp8Input;
 use super::source::{Feed, Given, Source};
 use super::store::{AsIs, InCompact, Store};
-use crate::kernels::simd::Simd;
+use crate::kernels::simd::{Dots, Simd};
 use half::bf16;
 use std::marker::PhantomData;
 
@@ -50,6 +50,8 @@ pub(crate) trait Method: Send + Sync + 'static {
     const X_SCALES: XScales = XScales::None;
     /// The most elements of a group.
     const LONGEST: usize = usize::MAX;
+    /// The dot products of the inner products there are to choose from.
+    const DOTS: Dots = Dots::PAIRS;
 
     /// Calls `then` with the inner product for `S`.
     ///
@@ -74,6 +76,7 @@ impl Method for Float<f32> {
     const PER_WORD: usize = F32::PER_WORD;
     type Store = AsIs;
     type Fold = Whole;
+    const DOTS: Dots = Dots::NONE;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<Given<f32>>) {
@@ -126,6 +129,7 @@ impl<C: IntCode, I: Feed<i8> + Feed<i16>> Method for Integer<C, I> {
     const BYTES: bool = true;
     const X_SCALES: XScales = XScales::Last;
     const LONGEST: usize = LONGEST_EXACT;
+    const DOTS: Dots = Dots::BYTES;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
@@ -150,6 +154,7 @@ impl<I: Feed<i8> + Feed<i16>> Method for Exact<I> {
     const BYTES: bool = true;
     const INTEGERS: bool = true;
     const LONGEST: usize = LONGEST_EXACT;
+    const DOTS: Dots = Dots::BYTES;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<I>) {
@@ -198,6 +203,7 @@ impl<C: Coding> Method for Coded<C, f32> {
     const PER_WORD: usize = C::PER_WORD;
     type Store = AsIs;
     type Fold = Scaled<C::Scale, false>;
+    const DOTS: Dots = Dots::NONE;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<Given<f32>>) {
@@ -227,6 +233,7 @@ impl Method for CodedBytes {
     const PER_WORD: usize = I8::PER_WORD;
     type Store = AsIs;
     type Fold = Scaled<F32Scale, false>;
+    const DOTS: Dots = Dots::NONE;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<Given<bf16>>) {

@@ -34,7 +34,7 @@ use super::epilogue::{End, PanelSums, Plan, ResultRows, Sizes};
 #[cfg(target_arch = "x86_64")]
 use super::matmul::TILE_ROWS;
 use super::matmul::WIDTH;
-use super::simd::Simd;
+use super::simd::{Dots, Simd};
 use super::worker::{Scratch, Worker, share};
 use company::{Company, Gathering, Lists, Meeting, Seen};
 use fold::{Fold, InputScales, Scale};
@@ -67,6 +67,8 @@ pub(crate) struct Product<M: Method> {
 }
 
 impl<M: Method> Kernel for Product<M> {
+    const DOTS: Dots = M::DOTS;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (company, own) = Gathering::company(b)?;
         let Company { inputs, runs, outputs, experts } = company;
@@ -301,7 +303,11 @@ impl<M: Method> Product<M> {
                     continue;
                 }
                 #[cfg(target_arch = "x86_64")]
-                if panel::in_bytes::<P>() && self.tiles && self.groups == 1 && rows > TILE_ROWS {
+                if const { panel::in_tiles::<S, P>() }
+                    && self.tiles
+                    && self.groups == 1
+                    && rows > TILE_ROWS
+                {
                     let after = next.map_or(worker.upcoming.cast(), |at| stored(at).at(0));
                     let memory = worker.private.add(self.blocks_bytes());
                     S::enter(squares::Squares::<M, P> {

@@ -11,7 +11,7 @@ use crate::kernels::matmul::{
     Ahead, FAR_WORDS, OCTET_PAIRS, STEP_GROUPS, TILE_ROWS, TURN, WIDTH, even_blocks, most_words,
     one_pass, tile_rows,
 };
-use crate::kernels::simd::{Simd, Vectorised};
+use crate::kernels::simd::{Dots, Simd, Vectorised};
 use std::marker::PhantomData;
 
 /// Bytes of a block that was expanded; one may be a group of up to twice as many words. Behind it what unpacking
@@ -96,6 +96,7 @@ impl<'a> Results<'a> {
 
 impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     /// The panel has as many words and groups as `work` says; the rows exist.
     #[inline(always)]
@@ -161,9 +162,9 @@ impl<P: Inner, F: Fold, W: Stored> Vectorised for Panel<'_, P, F, W> {
     }
 }
 
-/// Whether weights are bytes, or expanded to them.
-pub(super) const fn in_bytes<P: Inner>() -> bool {
-    P::BYTES || P::EXPANSION > 0 && P::Expanded::BYTES
+/// Whether weights are bytes, or expanded to them, which AMX tiles multiply: whoever has these has wide vectors.
+pub(super) const fn in_tiles<S: Simd, P: Inner>() -> bool {
+    S::WIDE && (P::BYTES || P::EXPANSION > 0 && P::Expanded::BYTES)
 }
 
 /// How rows meet a panel.
@@ -186,7 +187,7 @@ impl Way {
     fn new<S: Simd, P: Inner>(work: &Work<'_, P::X>, rows: usize) -> Self {
         let expansion = P::EXPANSION.max(1);
         if work.tiles
-            && const { in_bytes::<P>() }
+            && const { in_tiles::<S, P>() }
             && rows > P::most_rows::<S>()
             // Shorter groups have no whole step.
             && work.group * expansion >= STEP_GROUPS

@@ -11,7 +11,7 @@ use super::store::{Store, Stored};
 use super::tile::{Expand, VECTORS};
 use crate::kernels::matmul::WIDTH;
 use crate::kernels::matmul::squares::{Cut, Memory, Panels, chunk_rows};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -45,6 +45,7 @@ pub(super) struct Squares<'a, M: Method, P: Inner> {
 
 impl<M: Method, P: Inner> Vectorised for Squares<'_, M, P> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     /// Rows, panels and expert exist; the product has one group.
     #[inline(always)]

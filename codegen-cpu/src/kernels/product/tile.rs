@@ -7,7 +7,7 @@ use super::inputs::Inputs;
 #[cfg(target_arch = "x86_64")]
 use super::matrix::Matrix;
 use crate::kernels::matmul::{Ahead, WIDTH, one_pass};
-use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised, align_frame};
+use crate::kernels::simd::{Dots, LANES, LINE_BYTES, Simd, Vectorised, align_frame};
 
 /// Vectors of a panel.
 pub(super) const VECTORS: usize = WIDTH / LANES;
@@ -56,7 +56,7 @@ impl<P: Inner, F: Fold> Stretch<'_, P, F> {
                 5 if const { S::MAX_ROWS > 3 } => self.rows::<S, 5>(rows),
                 6 if const { S::MAX_ROWS > 3 } => self.rows::<S, 6>(rows),
                 #[cfg(target_arch = "x86_64")]
-                _ if const { P::BYTES } => S::enter(Matrix(self, rows)),
+                _ if const { S::WIDE && P::BYTES } => S::enter(Matrix(self, rows)),
                 _ => unreachable!("tiles have 1 to 6 rows"),
             }
         }
@@ -123,6 +123,7 @@ impl<P: Inner, F: Fold, B: Beside, const R: usize, const V: usize> Vectorised
     for Tile<'_, P, F, B, R, V>
 {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
@@ -240,6 +241,7 @@ pub(super) struct Expand<P> {
 
 impl<P: Inner> Vectorised for Expand<P> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

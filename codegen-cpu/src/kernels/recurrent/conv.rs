@@ -3,7 +3,7 @@
 use super::{Segment, Sequences};
 use crate::kernels::bind::{Binder, Kernel, Rows, product};
 use crate::kernels::element::Element;
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::simd::{Dots, LANES, Simd};
 use crate::kernels::worker::{Scratch, Worker};
 use std::ops::Range;
 
@@ -93,6 +93,8 @@ impl<T: Element> CausalConv<T> {
 }
 
 impl<T: Element> Kernel for CausalConv<T> {
+    const DOTS: Dots = Dots::NONE;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, channels) = (b.count("T")?, b.positive("C")?);
         let (taps, slots) = (b.count("K")?, b.positive("slots")?);

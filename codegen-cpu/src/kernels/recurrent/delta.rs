@@ -4,7 +4,7 @@ use super::slab::{Columns, Slab, WIDTH};
 use super::{Segment, Sequences};
 use crate::kernels::bind::{Binder, Kernel, Rows, product};
 use crate::kernels::exp::{exp, nan_where};
-use crate::kernels::simd::Simd;
+use crate::kernels::simd::{Dots, Simd};
 use crate::kernels::worker::{Scratch, Worker};
 
 /// `gated_delta`: for each head, with the memory `S [dk,dv]` of the row's slot,
@@ -107,6 +107,8 @@ impl GatedDelta {
 }
 
 impl Kernel for GatedDelta {
+    const DOTS: Dots = Dots::NONE;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let (rows, slots) = (b.count("T")?, b.positive("slots")?);
         let (key_heads, heads) = (b.positive("key heads")?, b.positive("heads")?);

@@ -82,7 +82,9 @@ fn choose<K: Kernel>(set: InstructionSet, b: &mut Binder<'_>) -> Result<Box<dyn 
     match set {
         InstructionSet::Portable => compiled::<K, Portable>(b),
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx2 => compiled::<K, Avx2>(b),
+        InstructionSet::Avx2 => compiled::<K, Avx2<false>>(b),
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::AvxVnni => compiled::<K, Avx2<true>>(b),
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx512 => compiled::<K, Avx512>(b),
         #[cfg(target_arch = "x86_64")]

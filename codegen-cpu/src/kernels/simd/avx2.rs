@@ -1,12 +1,12 @@
-//! AVX2 and FMA: two registers per vector.
+//! AVX2 and FMA: two registers per vector. Processors that have AVX-VNNI also multiply bytes by one instruction.
 
 use super::{LANES, Simd, Vectorised};
 use half::bf16;
 use std::arch::x86_64::*;
 
-/// AVX2 with fused multiply-add.
+/// AVX2 with fused multiply-add, and with the dot product of bytes where `VNNI`.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2;
+pub(crate) struct Avx2<const VNNI: bool>;
 
 /// 16 lanes.
 #[derive(Clone, Copy)]
@@ -24,7 +24,21 @@ unsafe fn enter_apart<F: Vectorised>(body: F) -> F::Output {
 #[inline(never)]
 unsafe fn enter_avx2<F: Vectorised>(body: F) -> F::Output {
     // SAFETY: the caller's promise.
-    unsafe { body.run::<Avx2>() }
+    unsafe { body.run::<Avx2<false>>() }
+}
+
+/// As [`enter_apart`].
+#[inline(never)]
+unsafe fn enter_vnni_apart<F: Vectorised>(body: F) -> F::Output {
+    // SAFETY: the caller's promise.
+    unsafe { enter_avx_vnni(body) }
+}
+
+#[target_feature(enable = "avx2,fma,avxvnni")]
+#[inline(never)]
+unsafe fn enter_avx_vnni<F: Vectorised>(body: F) -> F::Output {
+    // SAFETY: the caller's promise.
+    unsafe { body.run::<Avx2<true>>() }
 }
 
 /// 16 lanes of 32 bits.
@@ -113,6 +127,13 @@ impl Half {
             let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.add(8)), v);
             _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(v)))
         }
+        fn byte_dot(acc: __m256i, w: __m256i, x: __m256i) -> __m256i {
+            let even = _mm256_and_si256(w, _mm256_set1_epi16(0xff));
+            let x_even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x));
+            let (odd, x_odd) = (_mm256_srli_epi16::<8>(w), _mm256_srai_epi16::<8>(x));
+            let evens = _mm256_madd_epi16(even, x_even);
+            _mm256_add_epi32(acc, _mm256_add_epi32(evens, _mm256_madd_epi16(odd, x_odd)))
+        }
         fn power_of_two(v: __m256) -> __m256 {
             let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(v));
             _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(0x3f80_0000)))
@@ -120,18 +141,21 @@ impl Half {
     }
 }
 
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type V = Pair;
     type I = Bits;
     const MAX_ROWS: usize = 6;
     const WIDE: bool = false;
     const PAIR_DOT: bool = false;
-    const BYTE_DOT: bool = false;
+    const BYTE_DOT: bool = VNNI;
+    const HALF_DOT: bool = true;
 
     #[inline(always)]
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
         // SAFETY: the caller's promise.
-        unsafe { enter_apart(body) }
+        unsafe {
+            if const { VNNI && F::DOTS.bytes } { enter_vnni_apart(body) } else { enter_apart(body) }
+        }
     }
 
     ops! {
@@ -277,7 +301,22 @@ impl Simd for Avx2 {
             _mm_storeu_si128(even.cast(), _mm_unpacklo_epi32(a, b));
             _mm_storeu_si128(odd.cast(), _mm_unpackhi_epi32(a, b));
         }
+        fn byte_dot(acc: Bits, w: Bits, x: Bits) -> Bits {
+            if VNNI {
+                return Bits(
+                    _mm256_dpbusd_avx_epi32(acc.0, w.0, x.0),
+                    _mm256_dpbusd_avx_epi32(acc.1, w.1, x.1),
+                );
+            }
+            Bits(Half::byte_dot(acc.0, w.0, x.0), Half::byte_dot(acc.1, w.1, x.1))
+        }
         fn half_dot(acc: Bits, w: Bits, x: Bits) -> Bits {
+            if VNNI {
+                return Bits(
+                    _mm256_dpwssd_avx_epi32(acc.0, w.0, x.0),
+                    _mm256_dpwssd_avx_epi32(acc.1, w.1, x.1),
+                );
+            }
             let (a, b) = at_once(_mm256_madd_epi16(w.0, x.0), _mm256_madd_epi16(w.1, x.1));
             Bits(in_order(_mm256_add_epi32(acc.0, a)), in_order(_mm256_add_epi32(acc.1, b)))
         }

@@ -256,7 +256,9 @@ impl Simd for Avx512Bf16 {
     #[inline(always)]
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
         // SAFETY: the caller's promise.
-        unsafe { enter_avx512_bf16(body) }
+        unsafe {
+            if const { F::DOTS.pairs } { enter_avx512_bf16(body) } else { enter_avx512(body) }
+        }
     }
 
     #[inline(always)]

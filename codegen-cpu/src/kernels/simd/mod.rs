@@ -39,10 +39,29 @@ pub(crate) fn align_frame() {
     }
 }
 
+/// Which dot products code multiplies by. Instruction sets that differ in others alone have one copy of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Dots {
+    /// [`Simd::byte_dot`] and [`Simd::half_dot`], and what is chosen by [`Simd::BYTE_DOT`].
+    pub(crate) bytes: bool,
+    /// [`Simd::pair_dot`], what is chosen by [`Simd::PAIR_DOT`], and what comes with it: rounding to bf16 by
+    /// [`Simd::store_bf16_normal`], and lookups of pairs.
+    pub(crate) pairs: bool,
+}
+
+impl Dots {
+    pub(crate) const NONE: Self = Self { bytes: false, pairs: false };
+    pub(crate) const BYTES: Self = Self { bytes: true, pairs: false };
+    pub(crate) const PAIRS: Self = Self { bytes: false, pairs: true };
+    pub(crate) const ALL: Self = Self { bytes: true, pairs: true };
+}
+
 /// A body that [`Simd::enter`] compiles with an instruction set enabled.
 pub(crate) trait Vectorised {
     /// What it returns.
     type Output;
+    /// The dot products of the body, and of those that it enters.
+    const DOTS: Dots = Dots::ALL;
 
     /// The body; must be `#[inline(always)]` so that it is compiled inside [`Simd::enter`].
     ///
@@ -85,8 +104,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Whether products take integers by [`Simd::byte_dot`] rather than [`Simd::half_dot`] and
     /// [`Simd::byte_dot_in_halves`].
     const BYTE_DOT: bool;
+    /// Whether attention multiplies codes and numbers of 16 bits by [`Simd::half_dot`] rather than two
+    /// [`Simd::byte_dot`], which need twice the sums.
+    const HALF_DOT: bool = false;
 
-    /// Runs `body` compiled for this instruction set, as a function of its own.
+    /// Runs `body` compiled for this instruction set, or for a plainer one that is the same for it
+    /// ([`Vectorised::DOTS`]), as a function of its own.
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output;
 
     unsafe fn splat(x: f32) -> Self::V;

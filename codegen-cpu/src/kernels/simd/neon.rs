@@ -192,10 +192,12 @@ impl<const DOTS: u8> Simd for Neon<DOTS> {
     unsafe fn enter<F: Vectorised>(body: F) -> F::Output {
         // SAFETY: the caller's promise.
         unsafe {
-            match DOTS {
-                NO_DOTS => enter_plain(body),
-                BYTE_DOTS => enter_bytes(body),
-                _ => enter_pairs(body),
+            if const { DOTS == PAIR_DOTS && (F::DOTS.bytes || F::DOTS.pairs) } {
+                enter_pairs(body)
+            } else if const { DOTS == BYTE_DOTS && F::DOTS.bytes } {
+                enter_bytes(body)
+            } else {
+                enter_plain(body)
             }
         }
     }

@@ -142,7 +142,9 @@ pub(crate) fn on_every_set(body: impl Vectorised<Output = ()> + Copy) {
             match set {
                 InstructionSet::Portable => Portable::enter(body),
                 #[cfg(target_arch = "x86_64")]
-                InstructionSet::Avx2 => Avx2::enter(body),
+                InstructionSet::Avx2 => Avx2::<false>::enter(body),
+                #[cfg(target_arch = "x86_64")]
+                InstructionSet::AvxVnni => Avx2::<true>::enter(body),
                 #[cfg(target_arch = "x86_64")]
                 InstructionSet::Avx512 => Avx512::enter(body),
                 #[cfg(target_arch = "x86_64")]

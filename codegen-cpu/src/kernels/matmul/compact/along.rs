@@ -10,7 +10,7 @@ use super::{
 };
 use crate::kernels::bind::Kernel;
 use crate::kernels::epilogue::{PanelSums, ResultRows};
-use crate::kernels::simd::{LANES, LINE_BYTES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, LINE_BYTES, Simd, Vectorised};
 use crate::kernels::worker::Worker;
 
 /// Pairs of a block that a few tiles meet: it, the one unpacked meanwhile, what that is unpacked from and the inputs fit
@@ -179,6 +179,7 @@ struct Tile<'a, P: Product, const R: usize>(&'a Meeting<P>);
 
 impl<P: Product, const R: usize> Vectorised for Tile<'_, P, R> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

@@ -6,7 +6,7 @@ use super::weight::{Panel, first_pair, patch};
 use super::{NARROW_ROWS, OCTET_PAIRS, OCTET_WORDS, VECTOR_WORDS, VECTORS};
 use crate::device::asks_near;
 use crate::kernels::product::Inner;
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 
 /// How many octets ahead of its use a panel is asked for.
 const AHEAD: usize = 9;
@@ -65,6 +65,7 @@ struct CodedTile<'a, P: Inner, const R: usize, const V: usize>(&'a Coded<'a, P>,
 
 impl<P: Inner, const R: usize, const V: usize> Vectorised for CodedTile<'_, P, R, V> {
     type Output = ();
+    const DOTS: Dots = P::DOTS;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

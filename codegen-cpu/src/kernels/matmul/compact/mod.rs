@@ -19,7 +19,7 @@ use super::{
 };
 use crate::kernels::bind::{Binder, Kernel};
 use crate::kernels::epilogue::{PanelSums, ResultRows};
-use crate::kernels::simd::{LANES, Simd};
+use crate::kernels::simd::{Dots, LANES, Simd};
 use crate::kernels::worker::{Scratch, Worker, share};
 use half::bf16;
 use octets::Unpack;
@@ -47,6 +47,8 @@ const GROUP_LINES: usize = WIDTH * size_of::<u32>() / 64;
 pub(crate) struct Compact(pub(super) Matmul<bf16>);
 
 impl Kernel for Compact {
+    const DOTS: Dots = Dots::PAIRS;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let stored = |n: usize, k: usize, _| {
             tensor::Compact::new(n as u64, k as u64).least_bytes() as usize / size_of::<bf16>()

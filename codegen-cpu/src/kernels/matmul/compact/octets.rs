@@ -2,7 +2,7 @@
 
 use super::super::WIDTH;
 use super::{OCTET_PAIRS, OCTET_WORDS, VECTOR_WORDS, VECTORS};
-use crate::kernels::simd::{LANES, Simd, Vectorised};
+use crate::kernels::simd::{Dots, LANES, Simd, Vectorised};
 
 /// Octets as pairs of bf16, `[4 octets][64]`.
 #[derive(Clone, Copy)]
@@ -16,6 +16,7 @@ pub(crate) struct Unpack {
 
 impl Vectorised for Unpack {
     type Output = ();
+    const DOTS: Dots = Dots::NONE;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
@@ -40,6 +41,7 @@ pub(super) struct UnpackAhead {
 #[cfg(target_arch = "x86_64")]
 impl Vectorised for UnpackAhead {
     type Output = ();
+    const DOTS: Dots = Dots::NONE;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
@@ -68,6 +70,7 @@ pub(super) struct UnpackHalf {
 #[cfg(target_arch = "x86_64")]
 impl Vectorised for UnpackHalf {
     type Output = ();
+    const DOTS: Dots = Dots::NONE;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {

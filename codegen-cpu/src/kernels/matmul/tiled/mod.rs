@@ -17,7 +17,7 @@ use super::tile::{GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
 use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, compact_weight, first_octets};
 use crate::kernels::bind::{Binder, Kernel};
 use crate::kernels::epilogue::{End, PanelSums, ResultRows};
-use crate::kernels::simd::Simd;
+use crate::kernels::simd::{Dots, Simd};
 use crate::kernels::worker::{Scratch, Worker};
 use half::bf16;
 
@@ -43,6 +43,8 @@ impl From<Matmul<bf16>> for Tiled {
 pub(crate) struct TiledCompact(Tiled);
 
 impl Kernel for TiledCompact {
+    const DOTS: Dots = Dots::PAIRS;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         let Compact(product) = Compact::bind(b)?;
         Ok(Self(Tiled { product, compact: true }))
@@ -64,6 +66,8 @@ impl Kernel for TiledCompact {
 }
 
 impl Kernel for Tiled {
+    const DOTS: Dots = Dots::PAIRS;
+
     fn bind(b: &mut Binder<'_>) -> Result<Self, String> {
         Matmul::bind(b).map(Self::from)
     }
