@@ -75,6 +75,7 @@ sources! {
     "src/kernels/mod.rs",
     "src/kernels/norm.rs",
     "src/kernels/product/beside.rs",
+    "src/kernels/product/code_tiles.rs",
     "src/kernels/product/codes.rs",
     "src/kernels/product/company.rs",
     "src/kernels/product/fold.rs",

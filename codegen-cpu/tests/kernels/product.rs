@@ -610,24 +610,46 @@ fn rows_of_an_expert_have_their_bits_in_any_number() {
         [(17, 70, 200), (40, 70, 1101), (130, 200, 1028), (40, 70, 17000), (590, 70, 1412)]
     {
         for kind in [Kind::Float, Kind::Compact] {
-            let (x, w, out) = (DType::BF16, DType::BF16, DType::F32);
-            let case = Case { kind, x, w, out, t, n, k, group: k, each: false, seed: 7 };
-            let ids: Vec<i32> = (0..t).map(|t| i32::from(t % 9 == 0)).collect();
-            let experts = Experts { count: 2, pairs: 1, own: false, ids };
-            let data = case.data(t, 2);
-            for set in InstructionSet::available() {
-                let together = case.run((set, 2), &data, Some(&experts), 0);
-                case.check(&together, &data, (0..t).map(|t| (t, experts.ids[t] as usize))).unwrap();
-                for row in (0..t).step_by(t / 4) {
-                    let own = Experts { ids: vec![experts.ids[row]], ..experts.clone() };
-                    let alone = case.run((set, 1), &data.alone(row, &case), Some(&own), 3);
-                    assert_eq!(
-                        bits(&together[row * n..][..n]),
-                        bits(&alone),
-                        "{set}, row {row} of {t}"
-                    );
-                }
+            check_any_number((kind, DType::BF16, DType::BF16), (t, n, k), k);
+        }
+    }
+}
+
+/// Codes by AMX, as above: groups of one step, of some, of as many as a block has, and of all of `K`.
+#[test]
+fn rows_that_meet_codes_have_their_bits_in_any_number() {
+    let kinds = [
+        (Kind::Dequant, DType::BF16, DType::MxFp4),
+        (Kind::Dequant, DType::BF16, DType::I4),
+        (Kind::Dequant, DType::BF16, DType::F8E4M3),
+        (Kind::Quant, DType::F8E4M3, DType::F8E4M3),
+    ];
+    for (types, groups) in kinds.into_iter().zip([[32, 8], [128, 4096], [1024, 32], [128, 4096]]) {
+        for (t, n, k) in [(17, 70, 200), (50, 70, 1101), (130, 200, 1030), (590, 70, 2412)] {
+            for group in groups {
+                check_any_number(types, (t, n, k), group);
             }
+        }
+    }
+}
+
+/// Rows of two experts, most of them of the first, are right and have the bits that they have alone.
+fn check_any_number(
+    (kind, x, w): (Kind, DType, DType),
+    (t, n, k): (usize, usize, usize),
+    group: usize,
+) {
+    let case = Case { kind, x, w, out: DType::F32, t, n, k, group, each: true, seed: 7 };
+    let ids: Vec<i32> = (0..t).map(|t| i32::from(t % 9 == 0)).collect();
+    let experts = Experts { count: 2, pairs: 1, own: false, ids };
+    let data = case.data(t, 2);
+    for set in InstructionSet::available() {
+        let together = case.run((set, 2), &data, Some(&experts), 0);
+        case.check(&together, &data, (0..t).map(|t| (t, experts.ids[t] as usize))).unwrap();
+        for row in (0..t).step_by(t / 4) {
+            let own = Experts { ids: vec![experts.ids[row]], ..experts.clone() };
+            let alone = case.run((set, 1), &data.alone(row, &case), Some(&own), 3);
+            assert_eq!(bits(&together[row * n..][..n]), bits(&alone), "{set}, row {row} of {t}");
         }
     }
 }
@@ -689,6 +711,35 @@ fn extreme_codes_and_scales() {
             let scalars = ints([1, 1, 32, 32, 32, 1]);
             run(set, 1, "dequant_matmul_mxfp4_f32_f32", &mut buffers, &scalars);
             assert_eq!(decode(DType::F32, &buffers[3]), [want], "{set}, exponent {exponent}");
+        }
+    }
+}
+
+/// Every value of MXFP4 with scales from end to end of what `f32` and bf16 hold of all of them; beyond, none becomes
+/// something else.
+#[test]
+fn mxfp4_values_and_scales_are_exact() {
+    let codes: Vec<u8> = (0..16).flat_map(|code| [vec![code], vec![8; 31]].concat()).collect();
+    let scaled = |exponent: u8| -> [Vec<u8>; 2] {
+        [code_panels(DType::MxFp4, &codes, 16, 32), code_panels(DType::U8, &[exponent; 16], 16, 1)]
+    };
+    for set in InstructionSet::available() {
+        for exponent in [0u8, 1, 2, 3, 100, 126, 127, 128, 200, 251, 252, 253, 254] {
+            let [weight, scales] = scaled(exponent);
+            let mut buffers =
+                vec![encode(DType::BF16, &[1.0; 32]), weight, scales, unwritten(DType::F32, 16)];
+            let scalars = ints([1, 16, 32, 32, 32, 16]);
+            run(set, 1, "dequant_matmul_mxfp4_bf16_f32", &mut buffers, &scalars);
+            for (code, got) in decode(DType::F32, &buffers[3]).into_iter().enumerate() {
+                let want = value(DType::MxFp4, code as u8) * 2f32.powi(i32::from(exponent) - 127);
+                let says = format!("{set}, code {code} by 2^({exponent} - 127) is {got}");
+                match exponent {
+                    2..=252 => assert_eq!(got, want, "{says}"),
+                    0..2 => assert!(got == 0.0 || got == want || got == 2.0 * want, "{says}"),
+                    _ if want == 0.0 => assert_eq!(got, 0.0, "{says}"),
+                    _ => assert!(got / want > 0.0 || got.abs() >= 2f32.powi(124), "{says}"),
+                }
+            }
         }
     }
 }

@@ -19,7 +19,9 @@ pub(crate) use compact::{Coded, Compact, CompactPanel, CompactWeight, OCTET_PAIR
 #[cfg(target_arch = "x86_64")]
 use compact::{compact_weight, first_octets};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use tiled::{FewRows, ManyRows, TileInputs, TileWeight, Tiled, TiledCompact};
+pub(crate) use tiled::{
+    FEW_ROWS_BYTES, FewPanels, FewRows, ManyRows, Meet, TileInputs, TileWeight, Tiled, TiledCompact,
+};
 
 use super::bind::{Binder, Kernel, Rows, product};
 use super::element::Element;

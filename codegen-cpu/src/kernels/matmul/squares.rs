@@ -29,25 +29,32 @@ const HALF_BYTES: usize = HALF * size_of::<u32>();
 const INPUTS_BYTES: usize = 1 << 20;
 const BLOCK_BYTES: usize = 256 << 10;
 /// The most steps of a block that is made.
-const MADE_STEPS: usize = 32;
+pub(crate) const MADE_STEPS: usize = 32;
 /// How many steps of made halves are from a tile that is stored for nothing to the next.
 const AWAKE_STEPS: usize = 4;
 /// The most bytes of sums that wait for their next block, and the most panels that they are of.
 const WAITING_BYTES: usize = 512 << 10;
 const MOST_PANELS: usize = 8;
 
-/// Half a panel of a weight that is made of what is stored.
-pub(crate) trait Half {
+/// A panel, or half of one, that is made of what is stored.
+pub(crate) trait Make {
     /// Makes some groups, after those that it made before, in their places of `[groups][64]` at `to`, and asks for a part of
     /// what is stored next.
     ///
     /// # Safety
     /// As [`Panels::block`].
     unsafe fn make<S: Simd>(&mut self, groups: Range<usize>, to: *mut u32);
+
+    /// Few rows have met the steps before `end`, and `sums` are in tiles.
+    ///
+    /// # Safety
+    /// As there; `tiles` is this thread's.
+    #[inline(always)]
+    unsafe fn met<S: Simd>(&mut self, _end: usize, _tiles: &Tiles, _sums: Sums) {}
 }
 
 /// Of a weight none of which is made by halves.
-impl Half for Infallible {
+impl Make for Infallible {
     unsafe fn make<S: Simd>(&mut self, _: Range<usize>, _: *mut u32) {
         match *self {}
     }
@@ -56,7 +63,7 @@ impl Half for Infallible {
 /// The panels of a weight.
 pub(crate) trait Panels {
     /// How half a panel is made.
-    type Half: Half;
+    type Half: Make;
 
     /// Whether groups are four bytes of which sums are integers, else pairs of bf16.
     const BYTES: bool;
@@ -83,6 +90,29 @@ pub(crate) trait Panels {
         next: *const u8,
     ) -> Option<[Self::Half; 2]>;
 
+    /// Steps after which sums go to [`Panels::add`], none where they are summed up as they are. No more than
+    /// [`MADE_STEPS`].
+    #[inline(always)]
+    fn added_steps(&self) -> Option<usize> {
+        None
+    }
+
+    /// Adds the sums `from` of half `half` of a panel and some of the rows, `[rows][64]`, over the steps that end before step
+    /// `end`, to those of the steps before them, `to`.
+    ///
+    /// # Safety
+    /// As [`Simd`]; rows, panel and steps exist.
+    #[inline(always)]
+    unsafe fn add<S: Simd>(
+        &self,
+        _at: (usize, usize),
+        _end: usize,
+        _rows: Range<usize>,
+        _from: *const f32,
+        _to: *mut f32,
+    ) {
+    }
+
     /// Takes the sums of a panel and some of the rows, `[rows][64]`.
     ///
     /// # Safety
@@ -102,26 +132,31 @@ pub(crate) struct Memory {
     /// A step that is not whole.
     part: *mut u8,
     made: *mut u32,
+    /// Sums that [`Panels::add`] adds to others.
+    apart: *mut f32,
     sums: *mut f32,
 }
 
 impl Memory {
     /// Bytes of a block that is made, and of what making it makes too much.
     const MADE_BYTES: usize = MADE_STEPS * STEP_BYTES + OCTET_PAIRS * GROUP_BYTES;
+    /// Bytes of the sums of two tiles of rows.
+    const APART_BYTES: usize = 2 * TILE_ROWS * GROUP_BYTES;
 
     /// Bytes for up to `rows` rows.
     pub(crate) fn bytes(rows: usize) -> usize {
         let sums = Cut::most(rows, 1).sums_bytes();
         let waiting = (MOST_PANELS * sums).min(WAITING_BYTES).max(sums);
-        TILE_BYTES + STEP_BYTES + Self::MADE_BYTES + waiting
+        TILE_BYTES + STEP_BYTES + Self::MADE_BYTES + Self::APART_BYTES + waiting
     }
 
     /// That memory from `at` on, which is at the beginning of a cache line.
     pub(crate) fn at(at: *mut u8) -> Self {
         let part = at.wrapping_add(TILE_BYTES);
         let made = part.wrapping_add(STEP_BYTES);
-        let sums = made.wrapping_add(Self::MADE_BYTES).cast();
-        Self { awake: at, part, made: made.cast(), sums }
+        let apart = made.wrapping_add(Self::MADE_BYTES);
+        let sums = apart.wrapping_add(Self::APART_BYTES).cast();
+        Self { awake: at, part, made: made.cast(), apart: apart.cast(), sums }
     }
 }
 
@@ -138,20 +173,21 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Of 1 to [`MOST_ROWS`] rows of `groups` groups of inputs; `is_made` says whether weights are made of what is stored.
-    pub(crate) fn new(rows: usize, groups: usize, is_made: bool) -> Self {
+    /// Of 1 to [`MOST_ROWS`] rows of `groups` groups of inputs; `made` says, where weights are made of what is stored, of how
+    /// many steps blocks are multiples.
+    pub(crate) fn new(rows: usize, groups: usize, made: Option<usize>) -> Self {
         let pairs = rows.div_ceil(2 * TILE_ROWS);
         let tile_rows = rows.div_ceil(2 * pairs);
         let (steps, step_bytes) = (groups.div_ceil(STEP_GROUPS), pairs * PAIR_BYTES);
         let fits = steps * step_bytes <= INPUTS_BYTES;
         let most = if fits { steps } else { BLOCK_BYTES / step_bytes };
-        let most = if is_made { most.min(MADE_STEPS) } else { most };
-        Self { rows, tile_rows, pairs, groups, block_steps: even_blocks(steps, most, 1) }
+        let (most, unit) = made.map_or((most, 1), |unit| (most.min(MADE_STEPS), unit));
+        Self { rows, tile_rows, pairs, groups, block_steps: even_blocks(steps, most, unit) }
     }
 
     /// Of as many of `rows` rows as go through panels together: no cut of fewer rows needs more memory.
     pub(crate) fn most(rows: usize, groups: usize) -> Self {
-        Self::new(rows.clamp(1, MOST_ROWS), groups, false)
+        Self::new(rows.clamp(1, MOST_ROWS), groups, None)
     }
 
     #[inline(always)]
@@ -299,6 +335,9 @@ impl Block<'_> {
                 // Sums that do not wait stay in the nearest cache.
                 let waiting = if self.cut.is_one_block() { 0 } else { row };
                 let sums = self.sums.wrapping_add(waiting * WIDTH);
+                let met = row..rows.min(row + 2 * tile_rows);
+                let added = weight.added_steps();
+                let summed = added.map_or(sums, |_| memory.apart);
                 for half in 0..2 {
                     let pass = 2 * pair + half;
                     let squares = Squares {
@@ -315,22 +354,37 @@ impl Block<'_> {
                         ahead: Ahead::NOTHING,
                         ..squares
                     };
-                    let in_tiles = Sums::square(sums.wrapping_add(half * HALF).cast(), tile_rows);
-                    if first == 0 {
-                        in_tiles.zero(self.tiles);
-                    } else {
-                        in_tiles.load();
+                    let in_tiles = Sums::square(summed.wrapping_add(half * HALF).cast(), tile_rows);
+                    let run = added.unwrap_or(steps);
+                    for begin in (0..steps).step_by(run) {
+                        let end = steps.min(begin + run);
+                        let some = Squares {
+                            weights: squares.weights.wrapping_add(begin * STEP_BYTES),
+                            count: count.min(end) - begin,
+                            x: squares.x.wrapping_add(begin * PAIR_BYTES),
+                            ahead: squares.ahead.after(begin),
+                            ..squares
+                        };
+                        if first == 0 || added.is_some() {
+                            in_tiles.zero(self.tiles);
+                        } else {
+                            in_tiles.load();
+                        }
+                        if some.count > 0 {
+                            self.add::<P>(some, in_tiles);
+                        }
+                        if end > count {
+                            self.add::<P>(last, in_tiles);
+                        }
+                        in_tiles.store();
+                        if added.is_some() {
+                            let (at, end) = ((self.panel, half), self.steps.start + end);
+                            weight.add::<S>(at, end, met.clone(), summed, sums);
+                        }
                     }
-                    if count > 0 {
-                        self.add::<P>(squares, in_tiles);
-                    }
-                    if rest > 0 {
-                        self.add::<P>(last, in_tiles);
-                    }
-                    in_tiles.store();
                 }
                 if first + words == groups {
-                    weight.take::<S>(self.panel, row..rows.min(row + 2 * tile_rows), sums);
+                    weight.take::<S>(self.panel, met, sums);
                 }
             }
         }
@@ -353,9 +407,11 @@ impl Block<'_> {
         // SAFETY: as the caller's.
         unsafe {
             let (mut made, mut other) = (memory.made, memory.made.wrapping_byte_add(STEP_BYTES));
+            let added = weight.added_steps();
+            let summed = added.map_or(self.sums, |_| memory.apart);
             for (half, mut weights) in halves.into_iter().enumerate() {
-                let sums = Sums::square(self.sums.wrapping_add(half * HALF).cast(), tile_rows);
-                if start == 0 {
+                let sums = Sums::square(summed.wrapping_add(half * HALF).cast(), tile_rows);
+                if start == 0 || added.is_some() {
                     sums.zero(self.tiles);
                 } else {
                     sums.load();
@@ -382,8 +438,19 @@ impl Block<'_> {
                         self.tiles.stay_awake(memory.awake);
                     }
                     (made, other) = (other, made);
+                    let is_last = step + 1 == end;
+                    if let Some(added) = added
+                        && (is_last || (step + 1).is_multiple_of(added))
+                    {
+                        sums.store();
+                        let at = (self.panel, half);
+                        weight.add::<S>(at, step + 1, 0..rows, summed, self.sums);
+                        sums.zero(self.tiles);
+                    }
                 }
-                sums.store();
+                if added.is_none() {
+                    sums.store();
+                }
             }
             if end == self.cut.steps() {
                 weight.take::<S>(self.panel, 0..rows, self.sums);

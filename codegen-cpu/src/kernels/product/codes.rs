@@ -1,5 +1,6 @@
 //! How weights lie in the words of a panel, and what their codes stand for.
 
+use super::fold::E8m0;
 use crate::kernels::simd::{LANES, Simd};
 
 /// Elements of a weight, 32 bits of them for each output.
@@ -24,6 +25,33 @@ pub(crate) trait PairCode: Code {
     /// # Safety
     /// As [`Simd`].
     unsafe fn pair<S: Simd>(w: S::I, i: usize) -> S::I;
+}
+
+/// How AMX tiles take codes: as pairs of bf16, with the scales of groups in them or without.
+pub(crate) trait TileCode: PairCode {
+    /// Whether pairs have the scales in them, which are powers of two.
+    const SCALED: bool = false;
+
+    /// What [`TileCode::tile_pair`] takes for group `group` and 16 outputs from `lane` on of the panel whose scales begin at
+    /// `scales`.
+    ///
+    /// # Safety
+    /// As [`Scale::at`](super::fold::Scale::at).
+    #[inline(always)]
+    unsafe fn lower<S: Simd>(_scales: *const u32, _group: usize, _lane: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { S::splat_bits(0) }
+    }
+
+    /// Pair `i` of every word, as in [`PairCode::pair`].
+    ///
+    /// # Safety
+    /// As [`Simd`].
+    #[inline(always)]
+    unsafe fn tile_pair<S: Simd>(w: S::I, i: usize, _lower: S::I) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { Self::pair::<S>(w, i) }
+    }
 }
 
 /// Codes that are integers, whose sign bits are flipped in panels.
@@ -90,6 +118,10 @@ impl PairCode for Bf16 {
         w
     }
 }
+
+impl TileCode for Bf16 {}
+impl TileCode for I4 {}
+impl TileCode for Fp8 {}
 
 impl Code for I8 {
     const PER_WORD: usize = 4;
@@ -174,6 +206,36 @@ impl PairCode for MxFp4 {
     unsafe fn pair<S: Simd>(w: S::I, i: usize) -> S::I {
         // SAFETY: as the caller's.
         unsafe { nibble_pair::<S>(&FP4_PAIRS, w, i) }
+    }
+}
+
+/// Subtracting from the exponent of what is looked up multiplies by the scale. Values that are 2^125 times too large are
+/// never too small for that, and zero has no sign, so that it stays what it is. Scales above 2^125, as NaN is, are taken
+/// for that; what they are in MXFP4 leaves bf16's range, or `f32`'s in sums.
+impl TileCode for MxFp4 {
+    const SCALED: bool = true;
+
+    #[inline(always)]
+    unsafe fn lower<S: Simd>(scales: *const u32, group: usize, lane: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe {
+            let exponents = E8m0::exponents::<S>(scales, group, lane);
+            // 2^-126 for 2^-127, whose products with some values are denormals, which tiles take for zeros.
+            let exponents = S::max_bits(exponents, S::splat_bits(1));
+            // RAISED + 127 - exponents.
+            let lower = S::add_bits(
+                S::xor_bits(exponents, S::splat_bits(u32::MAX)),
+                S::splat_bits(RAISED + 127 + 1),
+            );
+            let lower = S::max_bits(lower, S::splat_bits(0));
+            S::or_bits(S::shl::<7>(lower), S::shl::<23>(lower))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn tile_pair<S: Simd>(w: S::I, i: usize, lower: S::I) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe { S::sub_halves(nibble_pair::<S>(&RAISED_FP4_PAIRS, w, i), lower) }
     }
 }
 
@@ -263,6 +325,23 @@ static FP4_VALUES: [f32; LANES] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 static I4_PAIRS: [u16; 2 * LANES] = twice_as_bf16(&I4_VALUES);
 static FP4_PAIRS: [u16; 2 * LANES] = twice_as_bf16(&FP4_VALUES);
+
+/// By how many powers of two those of the table are too large.
+const RAISED: u32 = 125;
+static RAISED_FP4_PAIRS: [u16; 2 * LANES] = raised(&FP4_PAIRS);
+
+/// `pairs` times `2^RAISED`; zeros have no sign.
+const fn raised(pairs: &[u16; 2 * LANES]) -> [u16; 2 * LANES] {
+    let mut out = [0; 2 * LANES];
+    let mut i = 0;
+    while i < 2 * LANES {
+        if pairs[i] & 0x7fff != 0 {
+            out[i] = pairs[i] + ((RAISED as u16) << 7);
+        }
+        i += 1;
+    }
+    out
+}
 
 /// Values that bf16 holds exactly, two times over.
 const fn twice_as_bf16(values: &[f32; LANES]) -> [u16; 2 * LANES] {

@@ -66,11 +66,25 @@ impl Scale for E8m0 {
     unsafe fn at<S: Simd>(panel: *const u32, group: usize, lane: usize) -> S::V {
         // SAFETY: as the caller's.
         unsafe {
-            let four = S::load_bits(panel.add(group / 4 * WIDTH + lane));
-            let byte = S::shr_by(four, 8 * (group % 4) as u32);
-            let exponent = S::shl::<23>(S::and_bits(byte, S::splat_bits(0xff)));
+            let exponent = S::shl::<23>(Self::exponents::<S>(panel, group, lane));
             // The exponent 0 is the denormal 2^-127.
             S::from_bits(S::max_bits(exponent, S::splat_bits(1 << 22)))
+        }
+    }
+}
+
+impl E8m0 {
+    /// The bytes of group `group` and 16 outputs from `lane` on, in the panel at `panel`.
+    ///
+    /// # Safety
+    /// As [`Scale::at`].
+    #[inline(always)]
+    pub(super) unsafe fn exponents<S: Simd>(panel: *const u32, group: usize, lane: usize) -> S::I {
+        // SAFETY: as the caller's.
+        unsafe {
+            let four = S::load_bits(panel.add(group / 4 * WIDTH + lane));
+            let byte = S::shr_by(four, 8 * (group % 4) as u32);
+            S::and_bits(byte, S::splat_bits(0xff))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which inputs meet which weights, and by which inner product on which machine.
 
-use super::codes::{Bf16, Code, F32, Fp8, I4, I8, IntCode, MxFp4, PairCode};
+use super::codes::{Bf16, Code, F32, Fp8, I4, I8, IntCode, MxFp4, TileCode};
 use super::fold::{E8m0, F32Scale, Fold, Scaled, Whole};
 use super::inner::{Floats, Halves, Inner, Ints, Nibbles, Pairs};
 use super::inputs::Fp8Input;
@@ -42,8 +42,10 @@ pub(crate) trait Method: Send + Sync + 'static {
     type Fold: Fold;
     /// Whether inputs are bytes, and weights are or become such.
     const BYTES: bool = false;
-    /// Whether inputs and weights are pairs of bf16.
+    /// Whether inputs are pairs of bf16, and weights are or become such.
     const PAIRS: bool = false;
+    /// What AMX tiles take for such weights.
+    type Tile: TileCode;
     /// Whether finished sums are integers.
     const INTEGERS: bool = false;
     /// Scales of the inputs.
@@ -74,6 +76,7 @@ pub(crate) struct Coded<C, X>(PhantomData<(C, X)>);
 impl Method for Float<f32> {
     type Source = Given<f32>;
     const PER_WORD: usize = F32::PER_WORD;
+    type Tile = Bf16;
     type Store = AsIs;
     type Fold = Whole;
     const DOTS: Dots = Dots::NONE;
@@ -88,6 +91,7 @@ impl Method for Float<f32> {
 impl Method for Float<bf16> {
     type Source = Given<bf16>;
     const PER_WORD: usize = Bf16::PER_WORD;
+    type Tile = Bf16;
     type Store = AsIs;
     type Fold = Whole;
     const PAIRS: bool = true;
@@ -107,6 +111,7 @@ pub(crate) struct Compacted;
 impl Method for Compacted {
     type Source = Given<bf16>;
     const PER_WORD: usize = Bf16::PER_WORD;
+    type Tile = Bf16;
     type Store = InCompact;
     type Fold = Whole;
     const PAIRS: bool = true;
@@ -124,6 +129,7 @@ const LONGEST_EXACT: usize = (1 << 17) - 1;
 impl<C: IntCode, I: Feed<i8> + Feed<i16>> Method for Integer<C, I> {
     type Source = I;
     const PER_WORD: usize = 4 * C::FOURS;
+    type Tile = Bf16;
     type Store = AsIs;
     type Fold = Scaled<F32Scale, false>;
     const BYTES: bool = true;
@@ -149,6 +155,7 @@ impl<C: IntCode, I: Feed<i8> + Feed<i16>> Method for Integer<C, I> {
 impl<I: Feed<i8> + Feed<i16>> Method for Exact<I> {
     type Source = I;
     const PER_WORD: usize = I8::PER_WORD;
+    type Tile = Bf16;
     type Store = AsIs;
     type Fold = Whole;
     const BYTES: bool = true;
@@ -168,8 +175,10 @@ impl<I: Feed<i8> + Feed<i16>> Method for Exact<I> {
 impl<I: Feed<f32> + Feed<bf16>> Method for Fp8Fp8<I> {
     type Source = I;
     const PER_WORD: usize = Fp8::PER_WORD;
+    type Tile = Fp8;
     type Store = AsIs;
     type Fold = Scaled<F32Scale, true>;
+    const PAIRS: bool = true;
     const X_SCALES: XScales = XScales::Each;
 
     #[inline(always)]
@@ -201,6 +210,7 @@ impl Coding for MxFp4 {
 impl<C: Coding> Method for Coded<C, f32> {
     type Source = Given<f32>;
     const PER_WORD: usize = C::PER_WORD;
+    type Tile = Bf16;
     type Store = AsIs;
     type Fold = Scaled<C::Scale, false>;
     const DOTS: Dots = Dots::NONE;
@@ -212,11 +222,13 @@ impl<C: Coding> Method for Coded<C, f32> {
     }
 }
 
-impl<C: Coding + PairCode> Method for Coded<C, bf16> {
+impl<C: Coding + TileCode> Method for Coded<C, bf16> {
     type Source = Given<bf16>;
     const PER_WORD: usize = C::PER_WORD;
+    type Tile = C;
     type Store = AsIs;
     type Fold = Scaled<C::Scale, false>;
+    const PAIRS: bool = true;
 
     #[inline(always)]
     unsafe fn choose<S: Simd>(then: impl Chosen<Given<bf16>>) {
@@ -231,6 +243,7 @@ pub(crate) struct CodedBytes;
 impl Method for CodedBytes {
     type Source = Given<bf16>;
     const PER_WORD: usize = I8::PER_WORD;
+    type Tile = Bf16;
     type Store = AsIs;
     type Fold = Scaled<F32Scale, false>;
     const DOTS: Dots = Dots::NONE;

@@ -6,6 +6,8 @@
 //! for all tiles.
 
 mod beside;
+#[cfg(target_arch = "x86_64")]
+mod code_tiles;
 mod codes;
 mod company;
 mod fold;
@@ -120,7 +122,7 @@ impl<M: Method> Kernel for Product<M> {
             weight,
             scales,
             gathering,
-            tiles: (M::BYTES || M::PAIRS) && b.has_tiles(),
+            tiles: b.has_tiles() && (M::BYTES || M::PAIRS && fits_tiles::<M>(group, groups)),
             end,
         })
     }
@@ -203,7 +205,8 @@ impl<M: Method> Product<M> {
     fn private_bytes(&self) -> usize {
         #[cfg(target_arch = "x86_64")]
         if self.tiles && M::PAIRS {
-            return self.blocks_bytes() + pairs::bytes(self.company.outputs, self.weights.k);
+            return self.blocks_bytes()
+                + pairs::bytes(self.company.outputs, self.weights.words * M::PER_WORD);
         }
         #[cfg(target_arch = "x86_64")]
         if self.tiles && self.groups == 1 && self.company.outputs > TILE_ROWS {
@@ -360,20 +363,27 @@ impl<M: Method> Product<M> {
         }
     }
 
+    /// Where the scales of a panel, counted through all experts, begin.
+    ///
+    /// # Safety
+    /// The panel exists.
+    #[inline(always)]
+    unsafe fn scales(&self, panel: usize) -> *const u32 {
+        // SAFETY: inside what was bound.
+        self.scales.map_or(std::ptr::null(), |scales| unsafe {
+            let words = <M::Fold as Fold>::Scale::words(self.groups);
+            scales.row(0).add(panel * words * WIDTH).cast_const()
+        })
+    }
+
     /// What to do with the groups of a panel, counted through all experts.
     ///
     /// # Safety
     /// The panel exists.
     #[inline(always)]
     unsafe fn fold(&self, panel: usize, inputs: InputScales) -> M::Fold {
-        // SAFETY: inside what was bound.
-        unsafe {
-            let scales = self.scales.map_or(std::ptr::null(), |scales| {
-                let words = <M::Fold as Fold>::Scale::words(self.groups);
-                scales.row(0).add(panel * words * WIDTH).cast_const()
-            });
-            M::Fold::new(scales, inputs)
-        }
+        // SAFETY: the caller's promise.
+        M::Fold::new(unsafe { self.scales(panel) }, inputs)
     }
 
     /// Zeros in the rows that meet no weight.
@@ -395,4 +405,12 @@ impl<M: Method> Product<M> {
             }
         }
     }
+}
+
+/// Whether tiles take the pairs of `M`, of which a group has `group` words.
+fn fits_tiles<M: Method>(group: usize, groups: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return code_tiles::fits::<M>(group, groups);
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
 }

@@ -56,7 +56,8 @@ impl<M: Method, P: Inner> Vectorised for Squares<'_, M, P> {
         let memory = Memory::at(self.memory.wrapping_add(inputs_bytes(rows, groups)));
         for first in (0..rows).step_by(chunk_rows) {
             let rows = first..rows.min(first + chunk_rows);
-            let cut = Cut::new(rows.len(), groups, P::EXPANSION > 0);
+            let made = (P::EXPANSION > 0).then_some(1);
+            let cut = Cut::new(rows.len(), groups, made);
             let is_last = rows.end == self.sources.len();
             let chunk = Chunk { of: &self, rows };
             // SAFETY: the caller's promise.

@@ -278,6 +278,12 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
+    unsafe fn sub_halves(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_subs_epu16(a, b) }
+    }
+
+    #[inline(always)]
     unsafe fn look_up_pairs(table: &[u16; 2 * LANES], v: __m512i) -> __m512i {
         // SAFETY: the caller's promise. The instruction takes five bits: the table has all twice.
         unsafe { _mm512_permutexvar_epi16(v, _mm512_loadu_si512(table.as_ptr().cast())) }

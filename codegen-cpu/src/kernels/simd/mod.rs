@@ -299,6 +299,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: as the caller's.
         unsafe { Self::and_bits(Self::shr::<8>(v), Self::splat_bits(0x00ff_00ff)) }
     }
+    /// Each half of a lane of `a` less that of `b`, as unsigned integers; 0 where `b`'s is the larger.
+    #[inline(always)]
+    unsafe fn sub_halves(a: Self::I, b: Self::I) -> Self::I {
+        let half = |a: u32, b: u32| (a & 0xffff).saturating_sub(b & 0xffff);
+        let halves = |a: u32, b: u32, _| half(a, b) | half(a >> 16, b >> 16) << 16;
+        // SAFETY: as the caller's.
+        unsafe { Self::each_three(a, b, a, halves) }
+    }
     /// `acc` plus, for each lane, the two products of a half of `w` and a half of `x`, signed
     /// integers of 16 bits, in 32 bits.
     #[inline(always)]

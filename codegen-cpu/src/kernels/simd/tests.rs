@@ -47,6 +47,7 @@ impl Vectorised for Agrees {
                 same(S::byte_dot(x, w, x), Portable::byte_dot(px, pw, px), "byte_dot");
                 same(S::odd_bytes(w), pw.map(|w| w >> 8 & 0x00ff_00ff), "odd_bytes");
                 same(S::half_dot(x, w, x), Portable::half_dot(px, pw, px), "half_dot");
+                same(S::sub_halves(x, w), Portable::sub_halves(px, pw), "sub_halves");
                 // Nibbles by bytes, and sums so far, that fit.
                 let (low, small) = (0x0f0f_0f0f, 0x0fff_0fff);
                 let (nibbles, acc) = (S::splat_bits(low), S::splat_bits(small));

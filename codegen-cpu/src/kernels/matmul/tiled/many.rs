@@ -1,6 +1,6 @@
 //! More than 16 rows, by [`super::super::squares`]. Threads share the copying of inputs.
 
-use super::super::squares::{Cut, Half, Memory, Panels, chunk_rows};
+use super::super::squares::{Cut, Memory, Panels, chunk_rows};
 use super::*;
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ impl Tiled {
     /// How the rows from `first` on that go through the panels together are cut.
     fn cut(&self, first: usize) -> Cut {
         let Matmul { rows, k, .. } = self.product;
-        Cut::new(chunk_rows(rows).min(rows - first), k.div_ceil(2), self.compact)
+        Cut::new(chunk_rows(rows).min(rows - first), k.div_ceil(2), self.compact.then_some(1))
     }
 
     /// The inputs for all threads.
@@ -76,7 +76,7 @@ pub(crate) struct CodedHalf {
     ahead: *const u8,
 }
 
-impl Half for CodedHalf {
+impl Make for CodedHalf {
     #[inline(always)]
     unsafe fn make<S: Simd>(&mut self, groups: Range<usize>, to: *mut u32) {
         let groups = (groups.start, groups.len());

@@ -8,11 +8,11 @@ mod one;
 mod weight;
 
 pub(crate) use many::ManyRows;
-pub(crate) use one::{FewRows, TileInputs};
+pub(crate) use one::{FEW_ROWS_BYTES, FewPanels, FewRows, Meet, TileInputs};
 pub(crate) use weight::TileWeight;
 
 use super::amx::{ROW_BYTES, STEP_BYTES, STEP_LINES, Steps, Sums, TILE_BYTES, Tiles};
-use super::squares::{copy_steps, part_of_step};
+use super::squares::{Make, copy_steps, part_of_step};
 use super::tile::{GROUP_BYTES, STEP_GROUPS, TILE_ROWS, WIDTH};
 use super::{Ahead, Compact, CompactPanel, CompactWeight, Matmul, compact_weight, first_octets};
 use crate::kernels::bind::{Binder, Kernel};

@@ -10,8 +10,8 @@ const BLOCK_STEPS: usize = 2;
 const BLOCK_BYTES: usize = BLOCK_STEPS * STEP_BYTES;
 
 /// Up to 16 rows of inputs and a weight that they meet.
-pub(crate) struct FewRows<'a> {
-    pub(crate) weight: TileWeight<'a>,
+pub(crate) struct FewRows<'a, W> {
+    pub(crate) weight: W,
     /// Inputs of all steps, zeros up to a whole one.
     pub(crate) inputs: TileInputs,
     pub(crate) end: &'a End,
@@ -53,17 +53,54 @@ impl TileInputs {
     }
 }
 
-impl FewRows<'_> {
-    /// Bytes of part of a step, of a block of an unpacked panel, and of sums.
-    pub(crate) const BYTES: usize = STEP_BYTES + BLOCK_BYTES + SUMS_BYTES;
+/// The panels of a weight that few rows meet.
+pub(crate) trait FewPanels {
+    /// What is known of a panel before it is met.
+    type Panel;
 
+    /// Pairs along `K`.
+    fn groups(&self) -> usize;
+
+    /// A panel.
+    ///
+    /// # Safety
+    /// The panel exists.
+    unsafe fn panel(&self, panel: usize) -> Self::Panel;
+
+    /// The panel after `panel`, unless that is the last before `end`. What reading ahead does not find is asked for.
+    ///
+    /// # Safety
+    /// As [`Simd`]; panels up to `end` exist.
+    unsafe fn after<S: Simd>(&self, panel: usize, end: usize) -> Self::Panel;
+
+    /// Where panel `panel` begins, which is `known`.
+    fn first(&self, panel: usize, known: &Self::Panel) -> *const u8;
+
+    /// Makes the sums of panel `panel`, which is `known`, at [`Meet::sums`]. At last asks for what is at `next`.
+    ///
+    /// # Safety
+    /// As [`FewRows::multiply`].
+    unsafe fn meet<S: Simd>(
+        &self,
+        meet: &Meet<'_>,
+        panel: usize,
+        known: &Self::Panel,
+        next: *const u8,
+    );
+}
+
+/// Bytes of part of a step, of a block of an unpacked panel, of sums and of those that are added to them.
+pub(crate) const FEW_ROWS_BYTES: usize = STEP_BYTES + BLOCK_BYTES + 2 * SUMS_BYTES;
+
+impl<W: FewPanels> FewRows<'_, W> {
     /// Multiplies by some panels and stores the results. At last asks for what is at `after`.
     ///
     /// # Safety
     /// As [`Simd`]; weight, rows and panels were bound, and this thread has no other tiles.
     #[inline(always)]
     pub(crate) unsafe fn multiply<S: Simd>(&self, panels: Range<usize>, after: *const u8) {
-        let &Self { weight, inputs: TileInputs { x, stride, step }, end, results, memory } = self;
+        let &Self { ref weight, inputs: TileInputs { x, stride, step }, end, results, memory } =
+            self;
         if panels.is_empty() {
             return;
         }
@@ -71,6 +108,7 @@ impl FewRows<'_> {
         unsafe {
             let (part, block) = (memory, memory.add(STEP_BYTES));
             let sums: *mut f32 = block.add(BLOCK_BYTES).cast();
+            let apart = sums.byte_add(SUMS_BYTES);
             let inputs = Steps {
                 weights: std::ptr::null(),
                 count: 0,
@@ -80,27 +118,15 @@ impl FewRows<'_> {
                 ahead: Ahead::NOTHING,
             };
             let tiles = Tiles::new(results.count());
-            let in_tiles = Sums::row(sums.cast());
-            let groups = weight.groups;
-            let meet = Meet { inputs, tiles: &tiles, sums: in_tiles, groups, part, block };
-            let mut following = weight.compact(panels.start);
+            let groups = weight.groups();
+            let meet = Meet { inputs, tiles: &tiles, groups, part, block, sums, apart };
+            let mut following = weight.panel(panels.start);
             for panel in panels.clone() {
-                let coded = following;
-                following = weight.compact_after::<S>(panel, panels.end);
-                let next: *const u8 = match &following {
-                    _ if panel + 1 == panels.end => after,
-                    Some(following) => following.octets.cast(),
-                    None => weight.plain(panel + 1, 0),
-                };
-                in_tiles.zero(&tiles);
-                match &coded {
-                    None => meet.plain(weight.plain(panel, 0), next),
-                    Some(coded) => match coded.pairs() {
-                        Some(pairs) => meet.plain(pairs.cast(), next),
-                        None => meet.coded::<S>(coded, next),
-                    },
-                }
-                in_tiles.store();
+                let known = following;
+                following = weight.after::<S>(panel, panels.end);
+                let is_last = panel + 1 == panels.end;
+                let next = if is_last { after } else { weight.first(panel + 1, &following) };
+                weight.meet::<S>(&meet, panel, &known, next);
                 end.store::<S>(PanelSums { panel, sums, rows: results, factors: None });
             }
         }
@@ -111,7 +137,7 @@ impl Tiled {
     /// What [`FewRows`] needs, and the inputs where they are copied.
     pub(super) fn scratch_of_one(&self) -> Scratch {
         let copied = if self.copies() { TileInputs::bytes(self.product.k) } else { 0 };
-        Scratch { private: FewRows::BYTES + copied, shared: 0 }
+        Scratch { private: FEW_ROWS_BYTES + copied, shared: 0 }
     }
 
     /// Whether rows of inputs are no whole number of steps.
@@ -134,7 +160,7 @@ impl Tiled {
                 step: ROW_BYTES,
             };
             if self.copies() {
-                let to = worker.private.add(FewRows::BYTES);
+                let to = worker.private.add(FEW_ROWS_BYTES);
                 for row in 0..rows {
                     TileInputs::copy::<S>(to, row, x.row(row).cast_const().cast(), k);
                 }
@@ -148,17 +174,93 @@ impl Tiled {
     }
 }
 
+impl FewPanels for TileWeight<'_> {
+    type Panel = Option<CompactPanel>;
+
+    fn groups(&self) -> usize {
+        self.groups
+    }
+
+    #[inline(always)]
+    unsafe fn panel(&self, panel: usize) -> Option<CompactPanel> {
+        // SAFETY: the caller's promise.
+        unsafe { self.compact(panel) }
+    }
+
+    #[inline(always)]
+    unsafe fn after<S: Simd>(&self, panel: usize, end: usize) -> Option<CompactPanel> {
+        // SAFETY: the caller's promise.
+        unsafe { self.compact_after::<S>(panel, end) }
+    }
+
+    #[inline(always)]
+    fn first(&self, panel: usize, compact: &Option<CompactPanel>) -> *const u8 {
+        match compact {
+            Some(compact) => compact.octets.cast(),
+            None => self.plain(panel, 0),
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn meet<S: Simd>(
+        &self,
+        meet: &Meet<'_>,
+        panel: usize,
+        compact: &Option<CompactPanel>,
+        next: *const u8,
+    ) {
+        let sums = Sums::row(meet.sums.cast());
+        // SAFETY: as the caller's.
+        unsafe {
+            sums.zero(meet.tiles);
+            match compact {
+                None => meet.plain(sums, self.plain(panel, 0), next),
+                Some(coded) => match coded.pairs() {
+                    Some(pairs) => meet.plain(sums, pairs.cast(), next),
+                    None => {
+                        let of = (meet.groups, next);
+                        meet.made::<S>(sums, Unpacked { panel: coded, escape: 0, of });
+                    }
+                },
+            }
+            sums.store();
+        }
+    }
+}
+
+/// Octets of a compact panel of so many pairs, and what is asked for when these end.
+struct Unpacked<'a> {
+    panel: &'a CompactPanel,
+    /// Its next escape.
+    escape: usize,
+    of: (usize, *const u8),
+}
+
+impl Make for Unpacked<'_> {
+    #[inline(always)]
+    unsafe fn make<S: Simd>(&mut self, groups: Range<usize>, to: *mut u32) {
+        let groups = (groups.start, groups.len());
+        // SAFETY: as the caller's.
+        unsafe {
+            self.escape = self.panel.unpack_ahead::<S>(groups, to, self.escape, self.of);
+        }
+    }
+}
+
 /// All rows, and where sums of a panel are made.
-struct Meet<'a> {
+pub(crate) struct Meet<'a> {
     /// Inputs of all steps.
     inputs: Steps,
-    tiles: &'a Tiles,
-    sums: Sums,
+    pub(crate) tiles: &'a Tiles,
     /// Pairs of a row.
     groups: usize,
     /// Memory for a step and for a block.
     part: *mut u8,
     block: *mut u8,
+    /// Sums of a panel, `[rows][64]`.
+    pub(crate) sums: *mut f32,
+    /// Room for as many.
+    pub(crate) apart: *mut f32,
 }
 
 impl Meet<'_> {
@@ -168,19 +270,26 @@ impl Meet<'_> {
     /// # Safety
     /// As [`Steps::pairs`].
     #[inline(always)]
-    unsafe fn steps(&self, weights: *const u8, step: usize, groups: usize, ahead: Ahead) {
+    unsafe fn steps(
+        &self,
+        sums: Sums,
+        weights: *const u8,
+        step: usize,
+        groups: usize,
+        ahead: Ahead,
+    ) {
         let (count, rest) = (groups / STEP_GROUPS, groups % STEP_GROUPS);
         let at = |step| self.inputs.x.wrapping_add(step * self.inputs.x_step);
         // SAFETY: as the caller's.
         unsafe {
             if count > 0 {
                 let steps = Steps { weights, count, x: at(step), ahead, ..self.inputs };
-                steps.pairs(self.tiles, self.sums);
+                steps.pairs(self.tiles, sums);
             }
             if rest > 0 {
                 let weights = part_of_step(weights.add(count * STEP_BYTES), rest, self.part);
                 let last = Steps { weights, count: 1, x: at(step + count), ..self.inputs };
-                last.pairs(self.tiles, self.sums);
+                last.pairs(self.tiles, sums);
             }
         }
     }
@@ -190,38 +299,38 @@ impl Meet<'_> {
     /// # Safety
     /// As [`Steps::pairs`].
     #[inline(always)]
-    unsafe fn plain(&self, weights: *const u8, next: *const u8) {
+    unsafe fn plain(&self, sums: Sums, weights: *const u8, next: *const u8) {
         let main = (self.groups / STEP_GROUPS).saturating_sub(AHEAD_BYTES / STEP_BYTES);
         let rest = self.groups - main * STEP_GROUPS;
         let from = weights.wrapping_add(AHEAD_BYTES);
         let ahead = Ahead { from, lines: STEP_LINES, more: 0 };
         // SAFETY: as the caller's.
         unsafe {
-            self.steps(weights, 0, main * STEP_GROUPS, ahead);
+            self.steps(sums, weights, 0, main * STEP_GROUPS, ahead);
             let ahead = Ahead::spread(next, rest / STEP_GROUPS, STEP_LINES, 0, 1);
-            self.steps(weights.wrapping_add(main * STEP_BYTES), main, rest, ahead);
+            self.steps(sums, weights.wrapping_add(main * STEP_BYTES), main, rest, ahead);
         }
     }
 
-    /// Adds the products of a compact panel. When all of it was asked for, asks for what is at `next`.
+    /// Adds the products of a panel that is made.
     ///
     /// # Safety
-    /// As [`Steps::pairs`].
+    /// As [`Steps::pairs`] and [`Make::make`] of all pairs.
     #[inline(always)]
-    unsafe fn coded<S: Simd>(&self, panel: &CompactPanel, next: *const u8) {
+    pub(crate) unsafe fn made<S: Simd>(&self, sums: Sums, mut panel: impl Make) {
         let (mut block, mut other) = (self.block, self.block.wrapping_add(STEP_BYTES));
-        let of = (self.groups, next);
-        let count = |first: usize| STEP_GROUPS.min(self.groups - first);
+        let pairs = |first: usize| first..self.groups.min(first + STEP_GROUPS);
         // SAFETY: as the caller's.
         unsafe {
-            let mut escape = panel.unpack_ahead::<S>((0, count(0)), block.cast(), 0, of);
+            panel.make::<S>(pairs(0), block.cast());
             for first in (0..self.groups).step_by(STEP_GROUPS) {
                 let after = first + STEP_GROUPS;
                 if after < self.groups {
-                    let pairs = (after, count(after));
-                    escape = panel.unpack_ahead::<S>(pairs, other.cast(), escape, of);
+                    panel.make::<S>(pairs(after), other.cast());
                 }
-                self.steps(block, first / STEP_GROUPS, count(first), Ahead::NOTHING);
+                let step = first / STEP_GROUPS;
+                self.steps(sums, block, step, pairs(first).len(), Ahead::NOTHING);
+                panel.met::<S>(step + 1, self.tiles, sums);
                 (block, other) = (other, block);
             }
         }
