@@ -23,8 +23,8 @@ const CONTEXT: usize = 512;
 /// cargo bench -p precast-benches --bench speed -- [SHAPE] [WEIGHTS] [INSTRUCTION SET]
 #[derive(Parser)]
 struct Args {
-    /// A shape (qwen2.5-0.5b, qwen3-0.6b or qwen3-moe-small), weights (bf16, w8a8 or w4a8), and an
-    /// instruction set; the last two may be left out.
+    /// A shape (qwen2.5-0.5b, qwen3-0.6b, qwen3-moe-small or gpt-oss-small), weights (bf16, w8a8 or w4a8), and
+    /// an instruction set; the last two may be left out.
     words: Vec<String>,
     /// Pieces of work: `prefill:TOKENS`, or `decode:SEQUENCES` after a context of 512.
     #[arg(long, num_args = 1.., default_values = [

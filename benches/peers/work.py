@@ -5,7 +5,7 @@ CONTEXT = 512
 STEPS = 32
 PROMPTS = 3
 
-SHAPES = ["qwen2.5-0.5b", "qwen3-0.6b", "qwen3-moe-small"]
+SHAPES = ["qwen2.5-0.5b", "qwen3-0.6b", "qwen3-moe-small", "gpt-oss-small"]
 FORMATS = ["bf16", "int8", "int4"]
 WORK = ["prefill", "prefill2048", "b1", "b8", "b16", "b24", "start"]
 

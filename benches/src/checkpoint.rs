@@ -9,6 +9,7 @@ use std::{
     io::{BufWriter, Write},
     path::Path,
 };
+use tensor::DType;
 
 /// Experts in place of the feed-forward block of every layer.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,8 @@ pub struct Shape {
     pub intermediate: u64,
     /// Experts of every layer.
     pub experts: Option<Experts>,
+    /// Tokens that every other layer sees at most, the first among them.
+    pub window: Option<u64>,
     /// Rows of the embedding, at least [`TOKENS`].
     pub vocab_size: u64,
     /// Longest context in tokens.
@@ -56,7 +59,7 @@ pub struct Shape {
 
 impl Shape {
     /// Names of the shapes that have one.
-    pub const NAMES: [&str; 3] = ["qwen2.5-0.5b", "qwen3-0.6b", "qwen3-moe-small"];
+    pub const NAMES: [&str; 4] = ["qwen2.5-0.5b", "qwen3-0.6b", "qwen3-moe-small", "gpt-oss-small"];
 
     /// The shape of this name.
     ///
@@ -67,6 +70,7 @@ impl Shape {
             "qwen2.5-0.5b" => Ok(Self::qwen2_5_0_5b()),
             "qwen3-0.6b" => Ok(Self::qwen3_0_6b()),
             "qwen3-moe-small" => Ok(Self::qwen3_moe_small()),
+            "gpt-oss-small" => Ok(Self::gpt_oss_small()),
             other => anyhow::bail!("`{other}` is no shape; use one of {}", Self::NAMES.join(", ")),
         }
     }
@@ -83,6 +87,7 @@ impl Shape {
             head_dim: 64,
             intermediate: 4864,
             experts: None,
+            window: None,
             vocab_size: 151_936,
             max_position: 32_768,
             rope_theta: 1e6,
@@ -103,6 +108,7 @@ impl Shape {
             head_dim: 128,
             intermediate: 3072,
             experts: None,
+            window: None,
             vocab_size: 151_936,
             max_position: 40_960,
             rope_theta: 1e6,
@@ -123,9 +129,31 @@ impl Shape {
             head_dim: 64,
             intermediate: 2048,
             experts: Some(Experts { count: 32, per_token: 4, width: 512 }),
+            window: None,
             vocab_size: 50_000,
             max_position: 40_960,
             rope_theta: 1e6,
+            tied: false,
+            shard_bytes: None,
+        }
+    }
+
+    /// A small gpt-oss of 1,343 million parameters, 1,208 million of them in MXFP4: 32 experts, of which a token uses 4.
+    pub fn gpt_oss_small() -> Self {
+        Self {
+            architecture: "GptOssForCausalLM",
+            model_type: "gpt_oss",
+            hidden: 1024,
+            layers: 12,
+            heads: 16,
+            kv_heads: 4,
+            head_dim: 64,
+            intermediate: 1024,
+            experts: Some(Experts { count: 32, per_token: 4, width: 1024 }),
+            window: Some(128),
+            vocab_size: 50_000,
+            max_position: 131_072,
+            rope_theta: 150_000.0,
             tied: false,
             shard_bytes: None,
         }
@@ -151,7 +179,22 @@ impl Shape {
             "bos_token_id": END_OF_TEXT,
             "eos_token_id": END_OF_TURN,
         });
-        if let Some(Experts { count, per_token, width }) = self.experts {
+        let Some(Experts { count, per_token, width }) = self.experts else { return config };
+        if self.model_type == "gpt_oss" {
+            let window = |i| if i % 2 == 0 { "sliding_attention" } else { "full_attention" };
+            config["layer_types"] = (0..self.layers).map(window).collect();
+            config["sliding_window"] = json!(self.window);
+            config["attention_bias"] = json!(true);
+            config["swiglu_limit"] = json!(7.0);
+            config["num_local_experts"] = json!(count);
+            config["num_experts_per_tok"] = json!(per_token);
+            config["initial_context_length"] = json!(4096);
+            config["rope_scaling"] = json!({
+                "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                "original_max_position_embeddings": 4096, "truncate": false,
+            });
+            config["quantization_config"] = json!({ "quant_method": "mxfp4" });
+        } else {
             config["num_experts"] = json!(count);
             config["num_experts_per_tok"] = json!(per_token);
             config["moe_intermediate_size"] = json!(width);
@@ -172,9 +215,9 @@ const LONGEST_TOKEN: usize = 12;
 const END_OF_TEXT: u64 = 256;
 const END_OF_TURN: u64 = 258;
 
-/// Writes a bfloat16 checkpoint to `dir`, which is created: configuration, a byte-level tokenizer
-/// with a ChatML template, and weights. Matrices and biases are drawn from N(0, 0.02), norm weights
-/// from N(1, 0.02). The same shape and seed give the same weights, however they are sharded.
+/// Writes a checkpoint to `dir`, which is created: configuration, a byte-level tokenizer
+/// with a ChatML template, and weights in bf16, experts of gpt-oss in MXFP4. Matrices and biases are drawn from N(0, 0.02),
+/// norm weights from N(1, 0.02), codes evenly with exponents that give them the same deviation. The same shape and seed give the same weights, however they are sharded.
 ///
 /// # Errors
 /// When a file cannot be written, or `models` does not support the shape.
@@ -204,9 +247,9 @@ pub fn write_config(dir: &Path, config: &Value, shard_bytes: Option<u64>, seed: 
         .tensors()
         .into_iter()
         .enumerate()
-        .map(|(i, (name, dims))| {
+        .map(|(i, (name, dtype, dims))| {
             let elements = dims.iter().product();
-            Tensor { name, dims, elements, seed: seed ^ mix(i as u64 + 1) }
+            Tensor { name, dtype, dims, elements, seed: seed ^ mix(i as u64 + 1) }
         })
         .collect();
     let shards = sharded(tensors, shard_bytes.unwrap_or(u64::MAX));
@@ -227,6 +270,7 @@ pub fn write_config(dir: &Path, config: &Value, shard_bytes: Option<u64>, seed: 
 
 struct Tensor {
     name: String,
+    dtype: DType,
     dims: Vec<u64>,
     elements: u64,
     seed: u64,
@@ -234,7 +278,7 @@ struct Tensor {
 
 impl Tensor {
     fn bytes(&self) -> u64 {
-        2 * self.elements
+        self.dtype.bytes_for(self.elements)
     }
 }
 
@@ -262,8 +306,9 @@ fn write_shard(path: &Path, tensors: &[Tensor], values: &[bf16]) -> Result<()> {
     let mut header = Map::new();
     let mut at = 0;
     for t in tensors {
+        let dtype = if t.dtype == DType::U8 { "U8" } else { "BF16" };
         let place =
-            json!({ "dtype": "BF16", "shape": t.dims, "data_offsets": [at, at + t.bytes()] });
+            json!({ "dtype": dtype, "shape": t.dims, "data_offsets": [at, at + t.bytes()] });
         header.insert(t.name.clone(), place);
         at += t.bytes();
     }
@@ -285,6 +330,10 @@ fn write_shard(path: &Path, tensors: &[Tensor], values: &[bf16]) -> Result<()> {
 
 fn write_values(out: &mut impl Write, tensor: &Tensor, values: &[bf16]) -> std::io::Result<()> {
     const PIECE: usize = 1 << 16;
+    if tensor.name.ends_with("_scales") {
+        return out.write_all(&vec![MXFP4_EXPONENT; tensor.elements as usize]);
+    }
+    let size = tensor.dtype.bytes_for(1) as usize;
     let centred_on_one = tensor.name.ends_with("norm.weight");
     let mut state = tensor.seed;
     let mut piece = Vec::with_capacity(2 * PIECE);
@@ -296,17 +345,25 @@ fn write_values(out: &mut impl Write, tensor: &Tensor, values: &[bf16]) -> std::
             state = state.wrapping_add(GOLDEN);
             let random = mix(state);
             for lane in 0..4 {
-                let drawn = values[(random >> (16 * lane)) as usize % values.len()];
+                let random = (random >> (16 * lane)) as u16;
+                if tensor.dtype == DType::U8 {
+                    piece.push(random as u8);
+                    continue;
+                }
+                let drawn = values[random as usize % values.len()];
                 let value =
                     if centred_on_one { bf16::from_f32(1.0 + drawn.to_f32()) } else { drawn };
                 piece.extend_from_slice(&value.to_le_bytes());
             }
         }
-        out.write_all(&piece[..2 * n])?;
+        out.write_all(&piece[..size * n])?;
         left -= n;
     }
     Ok(())
 }
+
+/// Values of MXFP4 have a deviation of 2.9; with this exponent one of 0.02.
+const MXFP4_EXPONENT: u8 = 127 - 7;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -493,15 +550,51 @@ mod tests {
     }
 
     #[test]
+    fn experts_of_gpt_oss_are_codes_with_the_stated_deviation() {
+        let experts = Some(Experts { count: 4, per_token: 2, width: 64 });
+        let shape = Shape { hidden: 64, experts, ..small() };
+        let gpt_oss = Shape::gpt_oss_small();
+        let shape = Shape {
+            architecture: gpt_oss.architecture,
+            model_type: gpt_oss.model_type,
+            window: gpt_oss.window,
+            intermediate: 64,
+            ..shape
+        };
+        let (_dir, checkpoint) = written("gpt-oss", &shape, 4);
+        let read = |name: &str| {
+            let name = format!("model.layers.1.mlp.experts.gate_up_proj_{name}");
+            let mut raw = vec![0; checkpoint.source().info(&name).unwrap().bytes() as usize];
+            checkpoint.source().read(&name, 0, &mut raw).unwrap();
+            raw
+        };
+        let (codes, exponents) = (read("blocks"), read("scales"));
+        assert_eq!((codes.len(), exponents.len()), (4 * 128 * 2 * 16, 4 * 128 * 2));
+        assert!(exponents.iter().all(|&exponent| exponent == exponents[0]));
+        let scale = 2f64.powi(i32::from(exponents[0]) - 127);
+        let value = |code: u8| [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(code & 7)];
+        let squares =
+            codes.iter().flat_map(|byte| [byte & 15, byte >> 4]).map(|c| value(c) * value(c));
+        let deviation = scale * (squares.sum::<f64>() / (2 * codes.len()) as f64).sqrt();
+        assert!((deviation - 0.02).abs() < 4e-3, "{deviation}");
+    }
+
+    #[test]
     fn released_shapes_have_the_published_sizes() {
         for (shape, parameters) in [
             (Shape::qwen2_5_0_5b(), 494_032_768),
             (Shape::qwen3_0_6b(), 596_049_920),
             (Shape::qwen3_moe_small(), 548_974_848),
+            (Shape::gpt_oss_small(), 1_343_446_592),
         ] {
             let text = shape.config().to_string();
             let config = Config::parse(Path::new("config.json"), text.as_bytes()).unwrap();
-            let count = |(_, dims): &(String, Vec<u64>)| dims.iter().product::<u64>();
+            // A byte of codes is two parameters, one of exponents none.
+            let count = |(name, dtype, dims): &(String, DType, Vec<u64>)| match dtype {
+                DType::U8 if name.ends_with("_scales") => 0,
+                DType::U8 => 2 * dims.iter().product::<u64>(),
+                _ => dims.iter().product::<u64>(),
+            };
             assert_eq!(config.tensors().iter().map(count).sum::<u64>(), parameters);
         }
     }

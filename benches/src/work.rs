@@ -20,20 +20,21 @@ impl Work {
     pub fn decode(shape: &Shape, m: &Manifest, batch: usize, context: f64) -> Self {
         let tokens = batch as f64;
         Self {
-            bytes: weights(shape, m, tokens) + tokens * context * m.kv.bytes_per_token as f64,
+            bytes: weights(shape, m, tokens)
+                + tokens * seen(shape, context) * m.kv.bytes_per_token as f64,
             products: tokens * (layers(shape) + head(shape)),
-            attention: tokens * attention(shape, context),
+            attention: tokens * attention(shape, seen(shape, context)),
         }
     }
 
     /// Feeds a prompt of `tokens` and computes logits for the last: causal attention, the head once.
     pub fn prefill(shape: &Shape, m: &Manifest, tokens: usize) -> Self {
+        let contexts = (1..=tokens).map(|context| seen(shape, context as f64)).sum();
         let tokens = tokens as f64;
-        let contexts = (tokens + 1.0) / 2.0;
         Self {
             bytes: weights(shape, m, tokens),
             products: tokens * layers(shape) + head(shape),
-            attention: tokens * attention(shape, contexts),
+            attention: attention(shape, contexts),
         }
     }
 
@@ -69,6 +70,11 @@ fn layers(s: &Shape) -> f64 {
     2.0 * s.layers as f64 * (projections + feed_forward)
 }
 
+/// Of `context` tokens those that a layer sees, on average.
+fn seen(s: &Shape, context: f64) -> f64 {
+    s.window.map_or(context, |window| (context + context.min(window as f64)) / 2.0)
+}
+
 /// Operations of the attention of all layers for one token that sees `context`.
 fn attention(s: &Shape, context: f64) -> f64 {
     2.0 * 2.0 * (s.layers * s.heads * s.head_dim) as f64 * context
@@ -93,6 +99,12 @@ mod tests {
         let moe = Shape::qwen3_moe_small();
         let products = 12 * (768 * (768 + 2 * 256) + 768 * 768 + 768 * 32 + 4 * 3 * 768 * 512);
         assert_eq!(layers(&moe), 2.0 * f64::from(products));
+    }
+
+    #[test]
+    fn every_other_layer_sees_a_window() {
+        let s = Shape::gpt_oss_small();
+        assert_eq!([100.0, 128.0, 512.0].map(|context| seen(&s, context)), [100.0, 128.0, 320.0]);
     }
 
     #[test]

@@ -4,6 +4,8 @@ use crate::config::{
     Attention, Config, DeltaAttention, ExpertForm, Experts, FeedForward, FullAttention, Gated,
     LatentAttention, Layer, Linear,
 };
+use crate::quant::mxfp4;
+use tensor::DType;
 
 /// Names of tensors, spelled once for the loader and the builder.
 pub(crate) mod names {
@@ -207,23 +209,26 @@ impl Config {
         all
     }
 
-    /// Every tensor of the model with its shape, a tied head once, as a checkpoint that is not
-    /// quantised stores it. Experts that are published in MXFP4 alone are left out.
-    pub fn tensors(&self) -> Vec<(String, Vec<u64>)> {
+    /// Every tensor of the model with its type and shape, a tied head once, as a checkpoint that is not
+    /// quantised stores it: in bf16, but for codes and exponents (u8) of experts that are published in MXFP4 alone.
+    pub fn tensors(&self) -> Vec<(String, DType, Vec<u64>)> {
+        let float = |name, dims| (name, DType::BF16, dims);
         let mut all = Vec::new();
         for part in self.parts() {
             match part {
                 Part::Linear { prefix, linear: Linear { outputs, inputs, bias } } => {
-                    all.push((format!("{prefix}.weight"), vec![outputs, inputs]));
+                    all.push(float(format!("{prefix}.weight"), vec![outputs, inputs]));
                     if bias {
-                        all.push((format!("{prefix}.bias"), vec![outputs]));
+                        all.push(float(format!("{prefix}.bias"), vec![outputs]));
                     }
                 }
                 Part::Norm { prefix, width } => {
-                    all.push((format!("{prefix}.weight"), vec![width]));
+                    all.push(float(format!("{prefix}.weight"), vec![width]));
                 }
-                Part::MxFp4 { .. } => {}
-                Part::Tensor { name, dims } => all.push((name, dims)),
+                Part::MxFp4 { prefix, dims } => {
+                    all.extend(mxfp4(&prefix, dims).map(|of| (of.name, DType::U8, of.dims)));
+                }
+                Part::Tensor { name, dims } => all.push(float(name, dims)),
             }
         }
         all

@@ -4,7 +4,7 @@
 
 mod support;
 
-use ir::RopeScaling;
+use ir::{DType, RopeScaling};
 use precast_models::{Attention, FeedForward};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -308,7 +308,7 @@ fn released_configurations_are_understood() {
         (qwen3_resaved, 596_049_920, 40_960),
     ] {
         let config = parsed(&config).unwrap();
-        let count = |(_, dims): (String, Vec<u64>)| dims.iter().product::<u64>();
+        let count = |(_, _, dims): (String, DType, Vec<u64>)| dims.iter().product::<u64>();
         assert_eq!(config.tensors().into_iter().map(count).sum::<u64>(), parameters);
         assert_eq!(config.max_context, max_context);
     }
@@ -395,7 +395,7 @@ proptest! {
             mutate(&mut config, mutation);
         }
         if let Ok(config) = parsed(&config) {
-            let bytes = config.tensors().iter().map(|(_, dims)| dims.iter().product::<u64>() * 4).sum::<u64>();
+            let bytes = config.tensors().iter().map(|(_, _, dims)| dims.iter().product::<u64>() * 4).sum::<u64>();
             prop_assert!(bytes > 0);
             prop_assert!(config.rope.inverse_frequencies().iter().all(|f| f.is_finite()));
             prop_assert!(config.rope.attention_factor().is_finite());

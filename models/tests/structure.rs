@@ -118,7 +118,7 @@ fn casts(module: &Module) -> usize {
 fn zeros(config: &Value, dtype: &'static str, bytes: u64) -> (Scratch, Checkpoint) {
     let scratch = Scratch::new();
     scratch.write_json("config.json", config);
-    let zero = |(name, dims): (String, Vec<u64>)| {
+    let zero = |(name, _, dims): (String, DType, Vec<u64>)| {
         let n = dims.iter().product::<u64>() * bytes;
         (name, dtype, dims, vec![0; n as usize])
     };

@@ -6,7 +6,7 @@ mod stored;
 
 pub(crate) use description::{DESCRIPTION, Description};
 pub use settings::Published;
-pub(crate) use stored::{Expected, Use, View, expand, usually_fp8};
+pub(crate) use stored::{Expected, Use, View, expand, mxfp4, usually_fp8};
 
 use crate::source::SafetensorsSource;
 use tensor::{DType, WeightSource};

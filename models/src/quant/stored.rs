@@ -145,7 +145,7 @@ fn published_part(part: Part, is_fp8: impl Fn(&str) -> bool) -> Vec<Expected> {
 }
 
 /// Codes and exponents of matrices in MXFP4.
-fn mxfp4(prefix: &str, [count, rows, columns]: [u64; 3]) -> [Expected; 2] {
+pub(crate) fn mxfp4(prefix: &str, [count, rows, columns]: [u64; 3]) -> [Expected; 2] {
     let groups = columns / MXFP4_BLOCK;
     let blocks = vec![count, rows, groups, MXFP4_BLOCK / 2];
     let codes = plain(format!("{prefix}_blocks"), blocks, &[DType::U8], Use::Parameter);

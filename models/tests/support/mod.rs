@@ -88,7 +88,7 @@ pub(crate) fn random_weights(config: &Config, seed: u64) -> Vec<Stored> {
     config
         .tensors()
         .into_iter()
-        .map(|(name, dims)| {
+        .map(|(name, _, dims)| {
             let norm = name.ends_with("norm.weight");
             let mut value = || if norm { 1.0 + 0.2 * random.next() } else { 0.3 * random.next() };
             let bytes = (0..dims.iter().product::<u64>()).flat_map(|_| value().to_le_bytes());
