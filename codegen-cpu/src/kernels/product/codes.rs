@@ -222,13 +222,8 @@ impl TileCode for MxFp4 {
             let exponents = E8m0::exponents::<S>(scales, group, lane);
             // 2^-126 for 2^-127, whose products with some values are denormals, which tiles take for zeros.
             let exponents = S::max_bits(exponents, S::splat_bits(1));
-            // RAISED + 127 - exponents.
-            let lower = S::add_bits(
-                S::xor_bits(exponents, S::splat_bits(u32::MAX)),
-                S::splat_bits(RAISED + 127 + 1),
-            );
-            let lower = S::max_bits(lower, S::splat_bits(0));
-            S::or_bits(S::shl::<7>(lower), S::shl::<23>(lower))
+            let exponents = S::or_bits(S::shl::<7>(exponents), S::shl::<23>(exponents));
+            S::sub_halves(S::splat_bits((RAISED + 127) * 0x0080_0080), exponents)
         }
     }
 
