@@ -210,8 +210,8 @@ impl PairCode for MxFp4 {
 }
 
 /// Subtracting from the exponent of what is looked up multiplies by the scale. Values that are 2^125 times too large are
-/// never too small for that, and zero has no sign, so that it stays what it is. Scales above 2^125, as NaN is, are taken
-/// for that; what they are in MXFP4 leaves bf16's range, or `f32`'s in sums.
+/// never too small for that, and zero has no sign, so that it stays what it is. Scales above 2^125, NaN among them, count as
+/// that: with them values leave the range of bf16.
 impl TileCode for MxFp4 {
     const SCALED: bool = true;
 

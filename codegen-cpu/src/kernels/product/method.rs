@@ -44,7 +44,7 @@ pub(crate) trait Method: Send + Sync + 'static {
     const BYTES: bool = false;
     /// Whether inputs are pairs of bf16, and weights are or become such.
     const PAIRS: bool = false;
-    /// What AMX tiles take for such weights.
+    /// What AMX tiles take for such weights; of others it says nothing.
     type Tile: TileCode;
     /// Whether finished sums are integers.
     const INTEGERS: bool = false;
