@@ -28,6 +28,7 @@ pub(crate) trait PairCode: Code {
 }
 
 /// How AMX tiles take codes: as pairs of bf16, with the scales of groups in them or without.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there are no tiles"))]
 pub(crate) trait TileCode: PairCode {
     /// Whether pairs have the scales in them, which are powers of two.
     const SCALED: bool = false;

@@ -111,6 +111,10 @@ impl<M: Method> Kernel for Product<M> {
         let integers = M::INTEGERS;
         let end = plan.end(b, &Sizes { rows: outputs, n, experts, out_stride, integers })?;
         let group = if groups == 1 { words } else { group / M::PER_WORD };
+        #[cfg(target_arch = "x86_64")]
+        let fits = code_tiles::fits::<M>(group, groups);
+        #[cfg(not(target_arch = "x86_64"))]
+        let fits = false;
         Ok(Self {
             company,
             weights,
@@ -122,7 +126,7 @@ impl<M: Method> Kernel for Product<M> {
             weight,
             scales,
             gathering,
-            tiles: b.has_tiles() && (M::BYTES || M::PAIRS && fits_tiles::<M>(group, groups)),
+            tiles: b.has_tiles() && (M::BYTES || M::PAIRS && fits),
             end,
         })
     }
@@ -405,12 +409,4 @@ impl<M: Method> Product<M> {
             }
         }
     }
-}
-
-/// Whether tiles take the pairs of `M`, of which a group has `group` words.
-fn fits_tiles<M: Method>(group: usize, groups: usize) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return code_tiles::fits::<M>(group, groups);
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
 }
