@@ -616,6 +616,7 @@ fn rows_of_an_expert_have_their_bits_in_any_number() {
 }
 
 /// Codes by AMX, as above: groups of one step, of some, of as many as a block has, and of all of `K`.
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn rows_that_meet_codes_have_their_bits_in_any_number() {
     let kinds = [
