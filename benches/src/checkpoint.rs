@@ -215,9 +215,10 @@ const LONGEST_TOKEN: usize = 12;
 const END_OF_TEXT: u64 = 256;
 const END_OF_TURN: u64 = 258;
 
-/// Writes a checkpoint to `dir`, which is created: configuration, a byte-level tokenizer
-/// with a ChatML template, and weights in bf16, experts of gpt-oss in MXFP4. Matrices and biases are drawn from N(0, 0.02),
-/// norm weights from N(1, 0.02), codes evenly with exponents that give them the same deviation. The same shape and seed give the same weights, however they are sharded.
+/// Writes a checkpoint to `dir`, which is created: configuration, a byte-level tokenizer with a ChatML template, and weights
+/// in bf16, experts of gpt-oss in MXFP4. Matrices and biases are drawn from N(0, 0.02), norm weights from N(1, 0.02), codes
+/// evenly, with an exponent that gives them the deviation of the matrices. The same shape and seed give the same weights,
+/// however they are sharded.
 ///
 /// # Errors
 /// When a file cannot be written, or `models` does not support the shape.
@@ -551,16 +552,10 @@ mod tests {
 
     #[test]
     fn experts_of_gpt_oss_are_codes_with_the_stated_deviation() {
+        let Shape { architecture, model_type, window, .. } = Shape::gpt_oss_small();
         let experts = Some(Experts { count: 4, per_token: 2, width: 64 });
-        let shape = Shape { hidden: 64, experts, ..small() };
-        let gpt_oss = Shape::gpt_oss_small();
-        let shape = Shape {
-            architecture: gpt_oss.architecture,
-            model_type: gpt_oss.model_type,
-            window: gpt_oss.window,
-            intermediate: 64,
-            ..shape
-        };
+        let shape =
+            Shape { architecture, model_type, window, experts, intermediate: 64, ..small() };
         let (_dir, checkpoint) = written("gpt-oss", &shape, 4);
         let read = |name: &str| {
             let name = format!("model.layers.1.mlp.experts.gate_up_proj_{name}");
